@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -57,7 +58,8 @@ int main(int argc, char** argv) {
       std::cout << ddpxx::launch_help() << kSweepHelp;
       return 0;
     }
-    if (const auto sweep = ddpxx::read_sweep(plan->program, plan->arguments)) {
+    const auto arguments_of_program = std::span{plan->arguments}.subspan(plan->num_added_arguments);
+    if (const auto sweep = ddpxx::read_sweep(plan->program, arguments_of_program)) {
       forget_flags_of_environment();
       return ddpxx::run_sweep(*sweep, ddpxx::launch_command(*plan, argv[0]));
     }

@@ -267,9 +267,24 @@ TEST(Resolve, GivesUpEarlyWhereNoPodWillGetTheName) {
 
 TEST(Resolve, SaysTheErrorOfTheSystemThatWillStay) {
   EXPECT_EQ(resolved_after({.error = EAI_SYSTEM, .system_error = EACCES}),
-            "the host name \"job-0.job\" does not resolve: System error: Permission denied; check MASTER_ADDR, or give "
+            "the host name \"job-0.job\" does not resolve: System error: Permission denied; check the name, or give "
             "the IP address");
   EXPECT_NE(resolved_after({.error = EAI_FAIL}).find("does not resolve: "), std::string::npos);
+}
+
+TEST(Resolve, TellsTheReasonWhileTheNameServerIsSilent) {
+  const auto look_up = []() -> detail::Resolved {
+    std::this_thread::sleep_for(std::chrono::seconds{3});
+    return {};
+  };
+  const auto started = std::chrono::steady_clock::now();
+  const auto text = error_of([&] {
+    detail::resolve_by(look_up, "job-0.job", started + std::chrono::seconds{10}, [](const std::string& reason) {
+      throw Error{Errc::peer, reason};
+    });
+  });
+  EXPECT_EQ(text, "its name does not resolve: the name server does not answer");
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds{2});
 }
 
 TEST(Connect, ASecondJobAtThePortFailsAndTheFirstGoesOn) {

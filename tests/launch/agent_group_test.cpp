@@ -218,6 +218,30 @@ TEST(AgentGroup, PassesOnAWarningThatIsToEndTheRun) {
   EXPECT_EQ(second.wait().code, 75);
 }
 
+TEST(AgentGroup, EndsAllNodesWhenAWarningHasEndedTheRanksOfOne) {
+  for (const bool is_leader : {true, false}) {
+    const Nodes nodes{"2"};
+    RunningAgents agents{nodes, "exec sleep 600"};
+    auto& [first, second] = agents;
+    (is_leader ? first : second).signal(SIGUSR1);
+    EXPECT_EQ(first.wait(std::chrono::seconds{30}).code, 128 + SIGUSR1) << "to the leader: " << is_leader;
+    EXPECT_EQ(second.wait(std::chrono::seconds{30}).code, 128 + SIGUSR1) << "to the leader: " << is_leader;
+  }
+}
+
+TEST(AgentGroup, PassesOnASignalAfterASigintThatTheProgramsIgnore) {
+  for (const bool is_leader : {true, false}) {
+    const Nodes nodes{"2"};
+    RunningAgents agents{nodes, "trap '' INT; " + nodes.works(), {"--grace=600"}};
+    auto& [first, second] = agents;
+    (is_leader ? first : second).signal(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs all agents have heard of it by then
+    (is_leader ? first : second).signal(SIGTERM);
+    EXPECT_EQ(first.wait(std::chrono::seconds{30}).code, 75) << "to the leader: " << is_leader;
+    EXPECT_EQ(second.wait(std::chrono::seconds{30}).code, 75) << "to the leader: " << is_leader;
+  }
+}
+
 TEST(AgentGroup, RestartsAlthoughAWarningReachesAnAgentWhoseRanksHaveEnded) {
   for (const bool is_leader : {true, false}) {
     const Nodes nodes{"2"};
@@ -293,6 +317,24 @@ TEST(AgentGroup, GoesOnWithoutALostNodeAndTakesItInAgain) {
                    "1 of 4 on 0 after 0", "1 of 4 on 0 after 0", "2 of 4 on 1 after 0", "2 of 4 on 1 after 0",
                    "3 of 4 on 1 after 0", "3 of 4 on 1 after 0"}));
   EXPECT_EQ(nodes.tokens().size(), 3U) << "the ranks of each round have a store of their own";
+}
+
+// The agent whose ranks have ended at once must not end those of the other one, which save for longer than the time in
+// which the cause of a failure may show.
+TEST(AgentGroup, LetsEachNodeSaveInItsTimeWhenAnotherNodeComes) {
+  const Nodes nodes{"2:3"};
+  const auto saved = nodes.file("saved");
+  const auto script = "[ $RANK = 0 ] && trap 'sleep 2.6 && echo > " + saved.string() +
+                      "; exit 75' TERM; tell_start; until [ -e " + nodes.file("done").string() +
+                      " ]; do sleep 0.02; done";
+  const std::vector<std::string> more = {"--rdzv-conf=last_call_timeout=0"};
+  RunningAgents agents{nodes, script, more};
+  auto& [first, second] = agents;
+  auto third = nodes.start(script, more);
+  nodes.wait_for_starts(third, 5);
+  EXPECT_TRUE(std::filesystem::exists(saved)) << "rank 0 was ended before it had saved";
+  nodes.finish();
+  for (auto* agent : {&first, &second, &third}) EXPECT_EQ(agent->wait().code, 0);
 }
 
 TEST(AgentGroup, NumbersTheNodesAnewWhenOneIsLost) {
@@ -437,6 +479,24 @@ TEST(AgentGroup, KillsAllRanksAtTheSecondSigintOfTheLeadingAgent) {
   EXPECT_EQ(first.wait().code, 128 + SIGINT);
   const auto end = second.wait();
   EXPECT_EQ(end.code, 128 + SIGINT) << end.err;
+}
+
+TEST(AgentGroup, KillsAllRanksAtTheSecondSigintOfAnAgentWhoseRanksHaveEnded) {
+  for (const bool by_the_first : {true, false}) {  // whether its rank ends by the first SIGINT, or before it
+    const Nodes nodes{"2"};
+    const std::string waits = "tell_start; while :; do sleep 0.05; done";
+    const auto script = "[ $RANK = 1 ] && { " + (by_the_first ? "trap 'exit 130' INT; " + waits : "tell_start; exit") +
+                        "; }; trap '' INT TERM; " + waits;
+    RunningAgents agents{nodes, script, {"--grace=600"}};
+    auto& [first, second] = agents;
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs a rank that exits has ended by then
+    second.signal(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
+    second.signal(SIGINT);
+    EXPECT_EQ(second.wait(std::chrono::seconds{30}).code, 128 + SIGINT);
+    const auto end = first.wait(std::chrono::seconds{30});
+    EXPECT_EQ(end.code, 128 + SIGINT) << end.err;
+  }
 }
 
 // The store of a leading agent that is stopped does not answer for as long as a request may take, 30 s.

@@ -251,6 +251,19 @@ TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
 }
 
+TEST(DdpxxRun, EndsAtASignalWhileANameDoesNotResolve) {
+  for (auto arguments :
+       std::vector<std::vector<std::string>>{{"--master-addr=no-such-host.invalid"},
+                                             {"--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:29400"}}) {
+    const auto first = arguments.front();
+    arguments.insert(arguments.end(), {"--nnodes=2", "true"});
+    auto run = start_ddpxx_run(arguments);
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent looks the name up by then
+    run.signal(SIGTERM);
+    EXPECT_EQ(run.wait(std::chrono::seconds{10}).code, 128 + SIGTERM) << first;
+  }
+}
+
 /// The addresses in /proc/net/tcp and tcp6 at which the process with this number listens.
 std::vector<std::string> listening_addresses(const std::string& pid) {
   std::set<std::string> sockets;
@@ -432,6 +445,16 @@ TEST(DdpxxRun, KillsARankThatIgnoresSigterm) {
   EXPECT_TRUE(is_gone(run.out.substr(9, run.out.size() - 10))) << run.out;
 }
 
+TEST(DdpxxRun, SendsSigtermOnceToAProgramThatIsNotOfDdpxx) {
+  const TemporaryFolder folder;
+  const auto ready = (folder / "ready").string(), heard = (folder / "heard").string();
+  const auto run = ddpxx_run({"--nproc-per-node=2", "--grace=1", "sh", "-c",
+                              "[ $RANK = 1 ] && { until [ -e " + ready + " ]; do sleep 0.01; done; exit 4; }; " +
+                                  "trap 'echo >>" + heard + "' TERM; echo >" + ready + "; while :; do :; done"});
+  EXPECT_EQ(run.code, 4);
+  EXPECT_EQ(StartedProgram::text_of(heard), "\n");
+}
+
 TEST(DdpxxRun, EndsWhatARankHasStartedToo) {
   const auto run = ddpxx_run({"--nproc-per-node=2", "sh", "-c", "sleep 600 & echo $!; exit $RANK"});
   EXPECT_EQ(run.code, 1);
@@ -491,6 +514,21 @@ TEST(DdpxxRun, RestartsAfterAFailureThatFollowsAnEarlyWarning) {
   run.wait_for_lines(ready, 1);
   run.signal(SIGUSR1);
   EXPECT_EQ(run.wait().code, 0);
+}
+
+TEST(DdpxxRun, BlamesNoRankThatTheFirstOfTwoSignalsHasEnded) {
+  const TemporaryFolder folder;
+  const auto ready = folder / "ready", heard = folder / "heard";
+  auto run = start_ddpxx_run({"sh", "-c",
+                              "trap 'echo >> " + heard.string() + "; sleep 0.5; exit 130' INT; trap : TERM; echo >> " +
+                                  ready.string() + "; while :; do sleep 0.05; done"});
+  run.wait_for_lines(ready, 1);
+  run.signal(SIGINT);
+  run.wait_for_lines(heard, 1);
+  run.signal(SIGTERM);
+  const auto ended = run.wait();
+  EXPECT_EQ(ended.code, 128 + SIGTERM);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("ddpxx-run: ended by SIGTERM\n"), Not(HasSubstr("FAILED"))));
 }
 
 /// A script whose shell dies of the signal at once, while the program that the shell has started needs more time.

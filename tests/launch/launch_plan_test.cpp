@@ -67,6 +67,7 @@ TEST(LaunchPlan, LetsStandaloneOverrideTheMaster) {
   const auto plan = plan_of({"--master-addr=node7", "--standalone", "--master-port=1234", "train"});
   EXPECT_EQ(plan.master_address, "127.0.0.1");
   EXPECT_FALSE(plan.master_port);
+  EXPECT_EQ(plan_of({"--standalone", "--node-rank=5", "train"}).node_rank, 0) << "torchrun ignores --node-rank here";
 }
 
 TEST(LaunchPlan, ReadsGraceRestartsAndLogDirectory) {
@@ -152,10 +153,13 @@ TEST(LaunchPlan, RunsModulesAndScriptsByPython) {
   const auto module = plan_of({"-m", "package.train", "--lr", "1"});
   EXPECT_EQ(module.program, "python3");
   EXPECT_EQ(module.arguments, (std::vector<std::string>{"-u", "-mpackage.train", "--lr", "1"}));
+  EXPECT_EQ(module.num_added_arguments, 2U);
   const auto script = plan_of({"train.py", "50"});
   EXPECT_EQ(script.program, "python3");
   EXPECT_EQ(script.arguments, (std::vector<std::string>{"-u", "train.py", "50"}));
+  EXPECT_EQ(script.num_added_arguments, 2U);
   EXPECT_EQ(plan_of({"--no-python", "train.py"}).program, "train.py");
+  EXPECT_EQ(plan_of({"--no-python", "train.py", "50"}).num_added_arguments, 0U);
   EXPECT_EQ(plan_of({"train"}).program, "train");
 }
 
@@ -200,6 +204,7 @@ TEST(LaunchPlan, RunsAScriptByRunpy) {
   EXPECT_EQ(plan.arguments[0], "-c");
   EXPECT_EQ(plan.arguments[2], "script");
   EXPECT_EQ(plan.arguments[3], "a");
+  EXPECT_EQ(plan.num_added_arguments, 3U);
 }
 
 TEST(LaunchPlan, CountsOneRankForEachCoreOrGPU) {
@@ -268,6 +273,18 @@ TEST(LaunchPlan, TakesFlagsFromTheVariablesOfTorchrun) {
   EXPECT_EQ(plan.master_port, 4000);
   EXPECT_EQ(plan.role, "trainer");
   EXPECT_EQ(plan.program, "python3");
+}
+
+TEST(LaunchPlan, ReplacesTheRendezvousSettingsOfTheVariable) {
+  const Variables variable{{{"PET_RDZV_CONF", "join_timeout=5,last_call_timeout=1,is_host=true"}}};
+  EXPECT_EQ(plan_of({"train"}).join_timeout, std::chrono::seconds{5});
+  const auto plan = plan_of({"--rdzv-conf=keep_alive_interval=2", "train"});
+  EXPECT_EQ(plan.join_timeout, LaunchPlan{}.join_timeout);
+  EXPECT_EQ(plan.last_call, LaunchPlan{}.last_call);
+  EXPECT_FALSE(plan.serves_meeting);
+  EXPECT_EQ(plan.keep_alive.interval, std::chrono::seconds{2});
+  EXPECT_EQ(plan_of({"--rdzv-conf=keep_alive_max_attempt=9", "--rdzv-conf=", "train"}).keep_alive.attempts,
+            LaunchPlan{}.keep_alive.attempts);
 }
 
 TEST(LaunchPlan, TakesTheNumberOfAnIndexedJobsPod) {
@@ -357,6 +374,8 @@ TEST(LaunchPlan, RefusesValuesThatMakeNoSense) {
                            "--rdzv-endpoint=",
                            "--rdzv-endpoint=::1:29400",
                            "--rdzv-endpoint=[::1",
+                           "--rdzv-endpoint=[fd00::1]29400",
+                           "--rdzv-endpoint=[::1]x:80",
                            "--rdzv-endpoint=a:b",
                            "--rdzv-endpoint=a:65536",
                            "--nnodes=2:",

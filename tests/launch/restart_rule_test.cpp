@@ -53,6 +53,18 @@ TEST(RestartRule, CountsAStepOfAnyRank) {
   EXPECT_EQ(rule.refusal(), "");
 }
 
+TEST(RestartRule, StartsToCountAgainAfterAnInterruptedStartThatHasProgressed) {
+  const auto pause_with = [](const Exit& interrupted) {
+    RestartRule rule;
+    for (int i = 0; i < 3; ++i) rule.note(std::vector{failed(1)}, 0);
+    rule.note_interruption(std::vector{interrupted});
+    return rule.pause();
+  };
+  EXPECT_EQ(pause_with(without_step()), milliseconds{500});
+  EXPECT_EQ(pause_with(with_step()), milliseconds{0});
+  EXPECT_EQ(pause_with(failed(1, minutes{1})), milliseconds{0});
+}
+
 TEST(RestartRule, WaitsLongerAndLongerWithoutProgress) {
   std::vector<Exit> starts;
   for (const int expected : {0, 250, 500, 1'000, 2'000, 4'000, 4'000}) {

@@ -74,6 +74,23 @@ TEST(RunRule, CountsAStepOnAnyNode) {
   EXPECT_THAT(std::get<RunEnd>(stuck.after(nodes, {}, false)).refusal, HasSubstr("3 starts in a row"));
 }
 
+TEST(RunRule, CountsAStepOfARoundThatHasNotFailed) {
+  const Exit without{.code = 1, .is_ours = true, .trains = true};
+  const Exit with{.code = 75, .signal_sent = SIGTERM, .is_ours = true, .trains = true, .stepped = true};
+  for (const bool grows : {true, false}) {
+    RunRule rule{plan_of(1, 2, 100)};
+    const auto restarts = [&](const std::vector<NodeResult>& nodes, bool another_comes) {
+      return std::holds_alternative<Restart>(rule.after(nodes, {}, another_comes));
+    };
+    EXPECT_TRUE(restarts({node({without})}, false));
+    EXPECT_TRUE(restarts({node({without})}, false));
+    EXPECT_TRUE(grows ? restarts({node({with})}, true) : restarts({node({with}), lost()}, false));
+    EXPECT_TRUE(restarts({node({without})}, false)) << "not the third start in a row without a step";
+    EXPECT_TRUE(restarts({node({without})}, false));
+    EXPECT_FALSE(restarts({node({without})}, false));
+  }
+}
+
 TEST(RunRule, GoesOnWithoutALostNodeWhileEnoughAreLeft) {
   const std::vector nodes = {node({failed(0, 5)}), lost()};
   EXPECT_EQ(decision(plan_of(1, 2), nodes), "restart 0") << "no restart is used up";
@@ -93,6 +110,10 @@ TEST(RunRule, StartsAgainWithANodeThatHasComeUnlessAllIsDone) {
   EXPECT_EQ(decision(plan, {node({{.code = -SIGTERM, .signal_sent = SIGTERM}})}, {}, true), "restart 0")
       << "a program that does not handle the signal";
   EXPECT_EQ(decision(plan, {node({well(0), well(1)})}, {}, true), "end with 0");
+  EXPECT_EQ(decision(plan, {node({{.rank = 0, .code = 0, .signal_sent = SIGTERM}})}, {}, true), "restart 0")
+      << "a program of another kind may end with 0 after it has saved";
+  EXPECT_EQ(decision(plan, {node({{.rank = 0, .code = 0, .signal_sent = SIGTERM, .is_ours = true}})}, {}, true),
+            "end with 0");
   EXPECT_EQ(decision(plan, {node({failed(0, 9)})}, {}, true), "restart 0") << "it may have lost a peer that stopped";
   EXPECT_EQ(decision(plan, {node({failed(0, 6)})}, {}, true), "end with 6 by rank 0");
 }

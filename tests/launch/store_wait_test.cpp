@@ -1,5 +1,7 @@
-// Waits for keys of a store in this process.
+// What agents do with a store that this process serves.
 #include <chrono>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -10,8 +12,13 @@
 #include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store_connection.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/store_credentials.hpp>
 #include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/launch/agent/agents_store.hpp>
+#include <ddpxx/launch/agent/node_facts.hpp>
+#include <ddpxx/launch/agent/roster.hpp>
 #include <ddpxx/launch/agent/store_wait.hpp>
+#include <ddpxx/launch/launch_plan.hpp>
 
 namespace ddpxx::store_wait_test {
 namespace {
@@ -19,14 +26,28 @@ namespace {
 using namespace detail;
 using std::chrono::milliseconds;
 
-TEST(StoreWait, GoesOnWhenTheServerHasHeldItsRequestForAsLongAsItMay) {
-  std::vector<Descriptor> listeners;
-  listeners.push_back(listen_on_loopback());
-  const auto port = SocketAddress::of_socket(listeners[0].get()).port();
-  const JobStoreServer server{std::move(listeners), {}};
-  const auto soon = [] { return JobStoreConnection::Clock::now() + std::chrono::seconds{10}; };
-  auto connection = JobStoreConnection::open("127.0.0.1", port, {}, soon());
+JobStoreConnection::Time soon() { return JobStoreConnection::Clock::now() + std::chrono::seconds{10}; }
 
+/// A store, and a connection to it.
+class LocalStore {
+ public:
+  LocalStore() {
+    std::vector<Descriptor> listeners;
+    listeners.push_back(listen_on_loopback());
+    const auto port = SocketAddress::of_socket(listeners[0].get()).port();
+    server_ = std::make_unique<JobStoreServer>(std::move(listeners), StoreCredentials{});
+    connection_.emplace(JobStoreConnection::open("127.0.0.1", port, {}, soon()));
+  }
+  JobStoreConnection& connection() { return *connection_; }
+
+ private:
+  std::unique_ptr<JobStoreServer> server_;
+  std::optional<JobStoreConnection> connection_;
+};
+
+TEST(StoreWait, GoesOnWhenTheServerHasHeldItsRequestForAsLongAsItMay) {
+  LocalStore store;
+  auto& connection = store.connection();
   StoreWait wait{connection, {"key"}, "unless", milliseconds{50}},
       interrupted{connection, {"never"}, "unless", milliseconds{50}};
   std::this_thread::sleep_for(milliseconds{300});
@@ -37,6 +58,22 @@ TEST(StoreWait, GoesOnWhenTheServerHasHeldItsRequestForAsLongAsItMay) {
   connection.set("unless", "why", soon());
   EXPECT_EQ(interrupted.interruption(), "why");
   const StoreWait endless{connection, {"never"}, {}, milliseconds{50}};  // its destructor must end the wait
+}
+
+TEST(Roster, KnowsTheLongestTimeThatRanksMayNeedToEnd) {
+  LocalStore store;
+  AgentsStore agents{store.connection()};
+  const LaunchPlan plan{.num_nodes = 2, .min_nodes = 2, .grace = milliseconds{1'500}};
+  auto patient = plan;
+  patient.node_rank = 1;
+  patient.grace = std::chrono::minutes{10};
+  agents.set(AgentsStore::key("agent", 0), NodeFacts::of_this_node(plan).text("a"));
+  agents.set(AgentsStore::key("agent", 1), NodeFacts::of_this_node(patient).text("b"));
+  Roster roster{agents, plan};
+  roster.update(/*has_begun=*/false);
+  EXPECT_EQ(roster.longest_grace(), std::chrono::minutes{10});
+  roster.note_loss(1);
+  EXPECT_EQ(roster.longest_grace(), milliseconds{1'500});
 }
 
 }  // namespace

@@ -329,6 +329,22 @@ TEST_F(SweepRun, PrintsTheJobsAndStartsNoneWhenDry) {
   EXPECT_FALSE(std::filesystem::exists(sweep_));
 }
 
+TEST_F(SweepRun, VariesTheArgumentsOfAScriptOfPythonAndNotItsName) {
+  const auto script = folder_.file("a,b.py", "import sys\nprint(sys.argv[1:])\n");
+  for (const char* flag : {"--nproc-per-node=1", "--run-path"}) {
+    std::filesystem::remove_all(sweep_);
+    const auto ended =
+        ddpxx_run({"--standalone", flag, script, "--multirun", "a=1,2", "--sweep-dir=" + sweep_.string()});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(text("1/log"), "['a=2']\n") << flag;
+    EXPECT_EQ(text("1/overrides.yaml"), "- 'a=2'\n") << flag;
+  }
+  const auto dry = ddpxx_run({"--run-path", script, "--multirun", "a=1,2", "--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  const auto command = " " + program_folder() + "/ddpxx-run --standalone --nproc-per-node=1 --run-path " + script;
+  EXPECT_EQ(dry.out, "0:" + command + " a=1\n1:" + command + " a=2\n");
+}
+
 TEST_F(SweepRun, SaysWhatIsWrongLineByLine) {
   const auto ended = run("/bin/true", {"a=choice()", "b=range(1,2,0)"});
   EXPECT_EQ(ended.code, 2);

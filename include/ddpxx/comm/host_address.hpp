@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <ifaddrs.h>
 #include <memory>
 #include <net/if.h>
@@ -105,8 +106,8 @@ inline std::string store_url(const std::string& host, std::uint16_t port) {
 inline bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 /// The addresses that `host` resolves to. It is looked up again for half a minute, or until `deadline`: a name server
-/// may fail for a moment, and the name of a Kubernetes service comes with the service. `still_trying` gets the reason
-/// then.
+/// may fail for a moment, and the name of a Kubernetes service comes with the service. Meanwhile `still_trying` gets
+/// the reason, about every half a second; an exception that it throws ends the wait.
 /// Errors  `peer` when the name does not resolve.
 std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
                                    std::chrono::steady_clock::time_point deadline,
@@ -130,9 +131,11 @@ std::string interface_of(const std::string& address);
 /// Sockets that listen at `port` for processes that connect to `host`: at those of its addresses that belong to this
 /// host. If `other_hosts` must be able to connect although all of these are loopback addresses (Debian's "127.0.1.1
 /// name"), also at the outward addresses. If none belongs to this host (a forwarded port), at all interfaces.
+/// `still_trying` is that of `resolve`.
 /// Errors  `peer` when the name does not resolve, or the port is taken ("port in use").
 std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t port, bool other_hosts,
-                                   std::chrono::steady_clock::time_point deadline);
+                                   std::chrono::steady_clock::time_point deadline,
+                                   const std::function<void(const std::string& reason)>& still_trying = {});
 
 /// A socket that listens at 127.0.0.1, at a port that the system chooses.
 /// Errors  `peer`.
@@ -187,6 +190,18 @@ inline std::chrono::steady_clock::time_point end_of_look_ups(std::chrono::steady
   return std::min(deadline, std::chrono::steady_clock::now() + std::chrono::seconds{30});
 }
 
+/// Starts a look-up on a thread of its own, which goes on alone if its result is not waited for.
+template <class LookUp>
+std::future<Resolved> start_look_up(const LookUp& look_up_once) {
+  const auto task = std::make_shared<std::packaged_task<Resolved()>>(look_up_once);
+  auto result = task->get_future();
+  within(std::chrono::steady_clock::now(), [task] {
+    (*task)();
+    return true;
+  });
+  return result;
+}
+
 /// Does what `resolve` does with the function `look_up_once`, which returns a `Resolved`.
 template <class LookUp>
 std::vector<SocketAddress> resolve_by(const LookUp& look_up_once, const std::string& host,
@@ -195,17 +210,23 @@ std::vector<SocketAddress> resolve_by(const LookUp& look_up_once, const std::str
   using Clock = std::chrono::steady_clock;
   const auto until = end_of_look_ups(deadline);
   std::string reason = "the name server does not answer";
-  do {
-    const auto resolved = within(until, look_up_once);
-    if (!resolved) break;
-    if (!resolved->addresses.empty()) return resolved->addresses;
-    reason = reason_of(*resolved);
-    if (!may_resolve_later(*resolved)) break;
+  const auto tell = [&] {
     if (still_trying) still_trying("its name does not resolve: " + reason);
-    std::this_thread::sleep_until(std::min(until, Clock::now() + std::chrono::milliseconds{500}));
+  };
+  const auto soon = [&] { return std::min(until, Clock::now() + std::chrono::milliseconds{500}); };
+  do {
+    auto result = start_look_up(look_up_once);
+    while (result.wait_until(soon()) == std::future_status::timeout && Clock::now() < until) tell();
+    if (result.wait_for(std::chrono::seconds{0}) == std::future_status::timeout) break;
+    const auto resolved = result.get();
+    if (!resolved.addresses.empty()) return resolved.addresses;
+    reason = reason_of(resolved);
+    if (!may_resolve_later(resolved)) break;
+    tell();
+    std::this_thread::sleep_until(soon());
   } while (Clock::now() < until);
   throw Error{Errc::peer, "the host name \"" + harmless(host) + "\" does not resolve: " + reason +
-                              "; check MASTER_ADDR, or give the IP address"};
+                              "; check the name, or give the IP address"};
 }
 
 /// One address of an interface of this host that is up.
@@ -271,8 +292,9 @@ inline std::string interface_of(const std::string& address) {
 }
 
 inline std::vector<Descriptor> listen_for(const std::string& host, std::uint16_t port, bool other_hosts,
-                                          std::chrono::steady_clock::time_point deadline) {
-  const auto addresses = resolve(host, port, deadline);
+                                          std::chrono::steady_clock::time_point deadline,
+                                          const std::function<void(const std::string& reason)>& still_trying) {
+  const auto addresses = resolve(host, port, deadline, still_trying);
   std::vector<Descriptor> listeners;
   const auto listen = [&](const SocketAddress& address) {
     if (auto listener = detail::listen_at(address))

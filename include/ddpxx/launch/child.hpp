@@ -88,7 +88,7 @@ class Child {
   /// Sends a signal to the program and the processes that it has started.
   void send_signal(int number) const noexcept { ::kill(-pid_, number); }
 
-  /// Sends a signal on which a program of ddpxx ends at once, instead of after a step.
+  /// Sends a signal on which a program of ddpxx ends at once, instead of after a step. The program may get it twice.
   void end(int number) const noexcept {
     ::sigqueue(pid_, number, sigval{.sival_int = kEndAtOnce});
     send_signal(number);

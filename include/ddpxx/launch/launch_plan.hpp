@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -50,6 +51,7 @@ struct LaunchPlan {
   std::string role = "default";    ///< ROLE_NAME of the ranks.
   std::string program = {};
   std::vector<std::string> arguments = {};  ///< Without the program's name.
+  std::size_t num_added_arguments = 0;  ///< How many of `arguments`, the first ones, ddpxx-run has added for Python.
 };
 
 /// Whether this signal asks the run to end within `grace`; SIGUSR1 and SIGUSR2 only warn of an end, unless the plan

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -13,10 +14,27 @@
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/plan/flag_values.hpp>
 #include <ddpxx/launch/plan/output_flags.hpp>
+#include <ddpxx/launch/plan/run_path_script.hpp>
 #include <ddpxx/launch/running_program.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
 
 namespace ddpxx {
+
+namespace detail {
+
+/// The words by which a command line of `ddpxx-run` names the program of a plan.
+inline std::vector<std::string> program_words(const LaunchPlan& plan) {
+  const auto added = std::span{plan.arguments}.first(plan.num_added_arguments);
+  if (added.size() > 1 && added[1] == kRunPathScript) return {"--run-path", added.back()};
+  std::vector<std::string> words;
+  // Only with --no-python is a script itself the program.
+  if (plan.program.ends_with(".py")) words.emplace_back("--no-python");
+  words.push_back(plan.program);
+  words.insert(words.end(), added.begin(), added.end());
+  return words;
+}
+
+}  // namespace detail
 
 DDPXX_INLINE SweepCommand own_command(const std::string& name) {
   if (environment("RANK"))
@@ -66,9 +84,8 @@ DDPXX_INLINE SweepCommand launch_command(const LaunchPlan& plan, const std::stri
   if (plan.virtual_local_rank) words.emplace_back("--virtual-local-rank");
   if (plan.signals != defaults.signals) words.push_back("--signals-to-handle=" + plan.signals);
   if (!plan.local_address.empty()) words.push_back("--local-addr=" + plan.local_address);
-  // Only with --no-python is a script itself the program.
-  if (plan.program.ends_with(".py")) words.emplace_back("--no-python");
-  words.push_back(plan.program);
+  const auto program = detail::program_words(plan);
+  words.insert(words.end(), program.begin(), program.end());
   return {.path = detail::running_program(),
           .words = std::move(words),
           .num_nodes = plan.num_nodes,

@@ -50,8 +50,10 @@ class AgentGroup {
 };
 
 inline Next AgentGroup::next(const NodeResult* last) {
-  // A failure that may have its cause on another node is told when the time to find that cause is over.
-  if (last && !last->asked && !std::ranges::all_of(last->exits, is_well)) link_.tell_end_later();
+  // A failure that may have its cause on another node is told when the time to find that cause is over. If all ranks
+  // were asked to stop, those of the other nodes have --grace for it. SIGUSR1 and SIGUSR2 have reached this node only.
+  const bool all_were_asked = link_.console().request() || link_.grows();
+  if (last && !all_were_asked && !std::ranges::all_of(last->exits, is_well)) link_.tell_end_later();
   if (leader_) {
     try {
       return leader_->next(last);

@@ -80,6 +80,11 @@ class AgentLink {
     if (watch_) watch_->tell_signal(number);
   }
 
+  /// Notes the events that have come, while no rank runs on this node.
+  void note_events() {
+    while (const auto event = next_event())
+      if (event->kind == RoundEvent::Kind::signal) console_.hear_from_others(event->signal);
+  }
   /// Waits until `descriptor` (-1: none) is readable, something else happens, or `until`. Passes signals on to the
   /// other agents of the round, and notes theirs.
   void wait_once(int descriptor, Clock::time_point until);
@@ -145,15 +150,15 @@ inline void AgentLink::begin(const Round& round) {
 }
 
 inline void AgentLink::wait_once(int descriptor, Clock::time_point until) {
-  const bool was_asked = console_.request().has_value();
+  const auto request_before = console_.request();
   console_.wait({descriptor, this->descriptor()}, std::min(until, tell_end_at_.value_or(until)));
   if (tell_end_at_ && Clock::now() >= *tell_end_at_) {
     tell_end_at_.reset();
     tell_end();
   }
-  if (const auto request = console_.request(); !was_asked && request) tell_signal(*request);
-  while (const auto event = next_event())
-    if (event->kind == RoundEvent::Kind::signal) console_.hear_from_others(event->signal);
+  if (const auto request = console_.request(); request && request != request_before) tell_signal(*request);
+  if (console_.is_urgent()) tell_kill();
+  note_events();
 }
 
 }  // namespace ddpxx::detail

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <optional>
 #include <poll.h>
+#include <set>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
@@ -53,13 +54,14 @@ class Console {
   std::optional<int> request() const noexcept { return request_; }
   /// True after a second SIGINT to this agent, which ends the run at once.
   bool is_urgent() const noexcept { return is_urgent_; }
-  /// Notes a signal to this agent that asks the run to end; returns true for the first request.
+  /// Notes a signal to this agent that asks the run to end. Returns true if the signal has not come before; a SIGINT
+  /// must also be the first request.
   bool hear(int signal) {
     if (signal == SIGINT && interrupts_.note()) is_urgent_ = true;
     return note_request(signal);
   }
-  /// Notes a signal that another agent has passed on; returns true for the first request. After such a SIGINT, one to
-  /// this agent is the second. It is never the second itself: the signals to this agent come back from the store, too,
+  /// Notes a signal that another agent has passed on; returns what `hear` returns. After such a SIGINT, one to this
+  /// agent is the second. It is never the second itself: the signals to this agent come back from the store, too,
   /// perhaps late.
   bool hear_from_others(int signal) {
     if (signal == SIGINT) interrupts_.note();
@@ -76,9 +78,9 @@ class Console {
 
  private:
   bool note_request(int signal) {
-    const bool is_first = !request_;
-    if (is_first || signal != SIGINT) request_ = signal;
-    return is_first;
+    if (request_ && signal == SIGINT) return false;
+    request_ = signal;
+    return requests_.insert(signal).second;
   }
 
   const LaunchPlan& plan_;
@@ -86,6 +88,7 @@ class Console {
   SignalInbox inbox_;
   OutputQueue output_;
   std::optional<int> request_;
+  std::set<int> requests_;
   Interrupts interrupts_;
   bool is_urgent_ = false;
 };

@@ -44,7 +44,8 @@ class LeadingAgent {
   /// Tells the other agents that the run has ended because of an error of this one.
   void give_up(const Error& error) {
     link_.tell_end();
-    finish({.code = static_cast<int>(error.code()), .failure = error.what()});
+    // The other agents read the end of the run when their ranks have ended.
+    finish({.code = static_cast<int>(error.code()), .failure = error.what()}, time_of_ranks());
   }
 
  private:
@@ -54,7 +55,11 @@ class LeadingAgent {
   std::vector<NodeResult> collect(const NodeResult& own);
   bool pause(std::chrono::milliseconds time);
   Next start(std::string because);
-  RunEnd finish(RunEnd end);
+  RunEnd finish(RunEnd end, std::chrono::milliseconds patience = std::chrono::seconds{10});
+  /// The time in which all agents tell the results of ranks that have to end.
+  std::chrono::milliseconds time_of_ranks() const {
+    return roster_ ? roster_->longest_grace() + AgentLink::kBeyondGrace : std::chrono::milliseconds{0};
+  }
 
   AgentLink& link_;
   RunRule rule_;
@@ -67,10 +72,7 @@ inline Next LeadingAgent::next(const NodeResult* last) {
     return start({});
   }
   const auto results = collect(*last);
-  if (link_.console().is_urgent()) {
-    link_.tell_kill();
-    return finish(link_.end_by_request());
-  }
+  if (link_.console().is_urgent()) return finish(link_.end_by_request());
   auto step = rule_.after(results, link_.console().request(), link_.grows());
   if (auto* end = std::get_if<RunEnd>(&step)) return finish(std::move(*end));
   const auto& restart = std::get<Restart>(step);
@@ -179,10 +181,10 @@ inline std::vector<NodeResult> LeadingAgent::collect(const NodeResult& own) {
   StoreWait wait{link_.agents().connection(), keys};
   std::optional<Clock::time_point> until;
   while (!wait.is_over() && !link_.console().is_urgent() && (!until || Clock::now() < *until)) {
-    if (!until && (link_.ends() || link_.grows() || link_.console().request()))
-      until = Clock::now() + link_.plan().grace + AgentLink::kBeyondGrace;
+    if (!until && (link_.ends() || link_.grows() || link_.console().request())) until = Clock::now() + time_of_ranks();
     link_.wait_once(wait.descriptor(), until.value_or(AgentLink::never()));
   }
+  link_.note_events();  // those that came after the last result
   std::vector<NodeResult> results;
   for (const int agent : link_.round().agents) {
     if (agent == link_.agent()) {
@@ -193,8 +195,9 @@ inline std::vector<NodeResult> LeadingAgent::collect(const NodeResult& own) {
     const bool was_told = text && *text != AgentsStore::kLost;
     auto result = was_told ? parse_node_result(*text) : NodeResult{};
     // An agent may have ended shortly after it had told its result, and that has ended the round of the others. After
-    // a second SIGINT an agent ends so on purpose; the result that it has told says that a signal asked for it.
-    const bool has_left = link_.ends() && !result.asked && link_.agents().get(AgentsStore::key("lost", agent));
+    // a second SIGINT an agent ends so on purpose.
+    const bool has_left =
+        link_.ends() && !link_.was_killed() && !result.asked && link_.agents().get(AgentsStore::key("lost", agent));
     if (!was_told || has_left) {
       roster_->note_loss(agent);
       result = {.host = roster_->host_of(agent), .is_lost = true};
@@ -205,8 +208,7 @@ inline std::vector<NodeResult> LeadingAgent::collect(const NodeResult& own) {
 }
 
 /// Tells the other agents the end of the run, and waits until they have read it, since the store ends with this agent.
-inline RunEnd LeadingAgent::finish(RunEnd end) {
-  constexpr std::chrono::seconds kPatience{10};
+inline RunEnd LeadingAgent::finish(RunEnd end, std::chrono::milliseconds patience) {
   if (!roster_) return end;
   link_.agents().set(AgentsStore::key("plan", link_.round().number + 1), to_text(end));
   roster_->update(/*has_begun=*/true);
@@ -215,7 +217,7 @@ inline RunEnd LeadingAgent::finish(RunEnd end) {
     if (agent != link_.agent()) readers.push_back(AgentsStore::key("read", agent));
   if (readers.empty()) return end;
   StoreWait wait{link_.agents().connection(), readers};
-  for (const auto until = Clock::now() + kPatience;
+  for (const auto until = Clock::now() + patience;
        !wait.is_over() && Clock::now() < until && !link_.console().is_urgent();)
     link_.console().wait({wait.descriptor()}, until);
   return end;

@@ -158,27 +158,29 @@ inline void LocalRanks::on_signal(int number) {
     vote_ = number;
     return ask_to_stop(number);
   }
-  const bool is_first = console_.hear(number);
+  const bool was_asked = console_.request().has_value();
+  const bool is_new = console_.hear(number);
   // The ranks of this machine come first: other agents are told through the store, which may not answer for a while.
   if (console_.is_urgent()) {
     kill_ = Clock::now();
     keep_deadlines();
     link_.tell_kill();
   }
-  if (!is_first && number == SIGINT) return;  // the ranks are stopping
+  if (was_asked && number == SIGINT) return;  // the ranks are stopping
   ask_to_stop(number);
-  if (!is_first) return;
-  kill_ = Clock::now() + plan_.grace;
-  link_.tell_signal(number);
+  if (!was_asked) kill_ = Clock::now() + plan_.grace;
+  if (is_new) link_.tell_signal(number);
 }
 
 inline void LocalRanks::on_event(const RoundEvent& event) {
   const auto now = Clock::now();
   switch (event.kind) {
-    case RoundEvent::Kind::signal:
-      if (!console_.hear_from_others(event.signal)) return;  // this agent had its own signal
-      kill_ = now + plan_.grace;
+    case RoundEvent::Kind::signal: {
+      const bool was_asked = console_.request().has_value();
+      if (!console_.hear_from_others(event.signal)) return;  // the ranks of this agent have it, or are stopping
+      if (!was_asked) kill_ = now + plan_.grace;
       return ask_to_stop(event.signal);
+    }
     case RoundEvent::Kind::grows:
       if (!kill_) kill_ = now + plan_.grace;
       return ask_to_stop(SIGTERM);

@@ -1,6 +1,8 @@
 // ddpxx/launch/agent/node_facts.hpp — what an agent tells about its node when it comes to a run.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -11,13 +13,14 @@
 
 namespace ddpxx::detail {
 
-/// The facts that must be equal on all nodes of a run, and the name of the host.
+/// The facts that must be equal on all nodes of a run, the name of the host, and the time of --grace.
 struct NodeFacts {
   std::string host = {};
   int min_nodes = 1, num_nodes = 1, ranks_per_node = 1, max_restarts = 0;
+  std::chrono::milliseconds grace{0};
 
   static NodeFacts of_this_node(const LaunchPlan& plan) {
-    return {host_name(), plan.min_nodes, plan.num_nodes, plan.ranks_per_node, plan.max_restarts};
+    return {host_name(), plan.min_nodes, plan.num_nodes, plan.ranks_per_node, plan.max_restarts, plan.grace};
   }
   /// Errors  `peer` if this version does not understand the text.
   static NodeFacts parse(const std::string& text) {
@@ -26,7 +29,8 @@ struct NodeFacts {
                        .min_nodes = value.at("min_nodes"),
                        .num_nodes = value.at("num_nodes"),
                        .ranks_per_node = value.at("ranks_per_node"),
-                       .max_restarts = value.at("max_restarts")};
+                       .max_restarts = value.at("max_restarts"),
+                       .grace = std::chrono::milliseconds{value.at("grace").get<std::int64_t>()}};
     });
   }
   /// The facts as text. `mark` makes the texts of two agents with equal facts different.
@@ -36,6 +40,7 @@ struct NodeFacts {
                        {"num_nodes", num_nodes},
                        {"ranks_per_node", ranks_per_node},
                        {"max_restarts", max_restarts},
+                       {"grace", grace.count()},
                        {"mark", mark}});
   }
 

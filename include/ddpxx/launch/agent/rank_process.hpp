@@ -128,7 +128,12 @@ class RankProcess {
     note_signal(number);
     was_stopped_ = was_stopped_ || child_->is_stopped();
     is_to_end_ = true;
-    child_->end(number);
+    // Only programs of ddpxx know what `Child::end` tells them; another one might handle the signal twice.
+    milestones_.read_some();
+    if (milestones_.has(Milestone::began))
+      child_->end(number);
+    else
+      child_->send_signal(number);
     child_->send_signal(SIGCONT);
   }
 
@@ -176,9 +181,17 @@ class RankProcess {
   }
 
  private:
-  /// Remembers the signal that may end the first process. After SIGKILL no other signal does.
+  /// Remembers a signal that may end the first process. After SIGKILL no other signal does.
   void note_signal(int number) {
-    if (!first_end_ && signal_sent_ != SIGKILL) signal_sent_ = number;
+    if (first_end_ || (!signals_sent_.empty() && signals_sent_.back() == SIGKILL)) return;
+    std::erase(signals_sent_, number);
+    signals_sent_.push_back(number);
+  }
+  /// The signal that has ended the first process with this code, or else the last one that was sent.
+  std::optional<int> signal_behind(int code) const {
+    for (const int number : signals_sent_)
+      if (is_end_by(number, code)) return number;
+    return signals_sent_.empty() ? std::nullopt : std::optional{signals_sent_.back()};
   }
 
   static std::optional<int> signal_to_stop(int code) {
@@ -194,7 +207,7 @@ class RankProcess {
                       .code = code,
                       .elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_),
                       .time = std::chrono::system_clock::now(),
-                      .signal_sent = signal_sent_,
+                      .signal_sent = signal_behind(code),
                       .was_stopped = was_stopped_};
   }
 
@@ -232,8 +245,8 @@ class RankProcess {
   MilestoneInbox milestones_;
   ProgressPage page_;
   std::optional<Child> child_;
-  Guardian::Watch watch_;  // destroyed before the child, whose number may be reused then
-  std::optional<int> signal_sent_;
+  Guardian::Watch watch_;          // destroyed before the child, whose number may be reused then
+  std::vector<int> signals_sent_;  // each number once, the last one last
   bool was_stopped_ = false;
   bool is_to_end_ = false;
   std::optional<int> lingers_;

@@ -11,7 +11,7 @@
 
 namespace ddpxx::detail {
 
-/// Decides by the failed attempts of one run. An attempt has made progress if a rank has read the result of a step
+/// Decides by the attempts of one run. An attempt has made progress if a rank has read the result of a step
 /// (Milestone::stepped) or, if no rank has a trainer, if the attempt lasted a minute.
 class RestartRule {
  public:
@@ -20,11 +20,16 @@ class RestartRule {
   /// Adds a failed attempt.
   void note(std::span<const Exit> exits, std::size_t cause) {
     const bool is_ours = std::ranges::any_of(exits, &Exit::is_ours);
-    const bool trains = std::ranges::any_of(exits, &Exit::trains), stepped = std::ranges::any_of(exits, &Exit::stepped);
-    const bool progressed = stepped || (!trains && exits[cause].elapsed >= std::chrono::minutes{1});
+    const bool progressed = has_progressed(exits, exits[cause].elapsed);
     without_progress_ = progressed ? 0 : without_progress_ + 1;
     without_step_ = is_ours && !progressed ? without_step_ + 1 : 0;
     cause_ = exits[cause];
+  }
+
+  /// Adds an attempt that has not failed, and that ended because a node was lost or has come.
+  void note_interruption(std::span<const Exit> exits) {
+    for (const Exit& exit : exits)
+      if (has_progressed(exits, exit.elapsed)) without_step_ = without_progress_ = 0;
   }
 
   /// Why the ranks are not restarted after the last failure; empty if they are.
@@ -43,6 +48,11 @@ class RestartRule {
   }
 
  private:
+  static bool has_progressed(std::span<const Exit> exits, std::chrono::milliseconds elapsed) {
+    if (std::ranges::any_of(exits, &Exit::stepped)) return true;
+    return std::ranges::none_of(exits, &Exit::trains) && elapsed >= std::chrono::minutes{1};
+  }
+
   Exit cause_;
   int without_step_ = 0;      // attempts in a row
   int without_progress_ = 0;  // attempts in a row

@@ -24,7 +24,9 @@ struct Exit {
   int code = 0;                          ///< Exit code, or minus the signal's number, as in Python.
   std::chrono::milliseconds elapsed{0};  ///< Time from the start of the ranks to this end.
   std::chrono::system_clock::time_point time = {};
-  std::optional<int> signal_sent = {};       ///< The last signal by which the agent asked the rank to end, if it did.
+  /// The signal by which the agent asked the rank to end, if it did; of several, the one that has ended it, or the
+  /// last.
+  std::optional<int> signal_sent = {};
   std::vector<std::string> last_lines = {};  ///< Last lines of its standard error.
   std::string error_file = {};               ///< File that it has written, as torchelastic's `record` does; or empty.
   std::string message = {};                  ///< The message in its error file; empty if there is none.

@@ -1,6 +1,8 @@
 // ddpxx/launch/agent/roster.hpp — the agents that have come to a run, as the agent that leads it knows them.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -52,6 +54,13 @@ class Roster {
   }
   void note_loss(int agent) { members_.at(agent).is_lost = true; }
   const std::string& host_of(int agent) const { return members_.at(agent).facts.host; }
+  /// The longest time that the ranks of an agent that is there may need to end.
+  std::chrono::milliseconds longest_grace() const {
+    std::chrono::milliseconds longest{0};
+    for (const auto& [number, member] : members_)
+      if (!member.is_lost) longest = std::max(longest, member.facts.grace);
+    return longest;
+  }
 
  private:
   struct Member {

@@ -120,8 +120,11 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
         .because = failure + "; restart " + std::to_string(restart_) + " of " + std::to_string(max_restarts_),
         .pause = rule_.pause()};
   }
+  rule_.note_interruption(exits);
   if (has_loss) return Restart{.restart = restart_, .because = describe_loss(nodes) + "; the others go on"};
-  const bool all_done = std::ranges::all_of(exits, [](const Exit& exit) { return exit.code == 0; });
+  // A program of ddpxx ends with 75 if it has stopped before it was done; another program may then end with 0.
+  const bool all_done = std::ranges::all_of(
+      exits, [](const Exit& exit) { return exit.code == 0 && (exit.is_ours || exit.signal_sent != SIGTERM); });
   if (grows && !all_done) return Restart{.restart = restart_, .because = "another node has come"};
   return end;
 }

@@ -31,6 +31,9 @@
 
 namespace ddpxx::detail {
 
+/// What `resolve` tells while a name does not resolve.
+using StillTrying = std::function<void(const std::string& reason)>;
+
 /// The store where the agents of a run meet, and a second one at the same port where the ranks of a round meet. On one
 /// machine the agent serves it on the loopback interface, at a free port. On several machines the agent of node 0
 /// serves it at the plan's master port, and the others connect to it.
@@ -58,7 +61,8 @@ class RunStore {
 
  private:
   /// Serves the store if this machine is the one that the plan names.
-  void serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port, JobStoreConnection::Time deadline);
+  void serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port, JobStoreConnection::Time deadline,
+             const StillTrying& still_trying);
   /// The connection to the server at `addresses`.
   /// Errors  also says why this agent does not serve the store itself, if listening has failed.
   JobStoreConnection open(std::span<const SocketAddress> addresses, JobStoreConnection::Options options,
@@ -96,8 +100,8 @@ inline void write_warning(const std::string& text) {
 
 /// True if an address of `host` belongs to this machine.
 /// Errors  `peer` if the name does not resolve.
-inline bool is_own_host(const std::string& host, JobStoreConnection::Time deadline) {
-  const auto addresses = resolve(host, 0, deadline);
+inline bool is_own_host(const std::string& host, JobStoreConnection::Time deadline, const StillTrying& still_trying) {
+  const auto addresses = resolve(host, 0, deadline, still_trying);
   return std::ranges::any_of(addresses, [](const SocketAddress& address) {
     return static_cast<bool>(listen_at(address));  // the system lets a program listen at its own addresses only
   });
@@ -118,15 +122,17 @@ inline RunStore::RunStore(const LaunchPlan& plan, const std::string& run_id,
 }
 
 inline void RunStore::serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port,
-                            JobStoreConnection::Time deadline) {
+                            JobStoreConnection::Time deadline, const StillTrying& still_trying) {
   const bool by_arrival = plan.node_numbers == NodeNumbers::by_arrival;
-  const auto serves = [&] { return plan.serves_meeting ? *plan.serves_meeting : is_own_host(host, deadline); };
+  const auto serves = [&] {
+    return plan.serves_meeting ? *plan.serves_meeting : is_own_host(host, deadline, still_trying);
+  };
   if (by_arrival ? !serves() : plan.node_rank != 0) return;
   std::vector<Descriptor> listeners;
   try {
-    listeners = listen_for(host, port, true, deadline);
+    listeners = listen_for(host, port, true, deadline, still_trying);
   } catch (const Error& error) {
-    if (!by_arrival || plan.serves_meeting) throw;
+    if (!by_arrival || plan.serves_meeting || error.code() == Errc::stopped) throw;
     // If the port is in use, another agent of this machine serves the meeting. If another program has the port,
     // connecting to it fails.
     if (!std::string_view{error.what()}.starts_with("port in use")) listening_failure_ = error.what();
@@ -160,15 +166,16 @@ inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(c
       say("waiting for the agent of node 0 at " + url_ + ": " + reason + own_failure() + " (" +
           line.time_of(plan.join_timeout) + ')');
   };
-  serve(plan, host, port, deadline);
-  if (server_ && credentials_.token.empty())
-    say("DDPXX_TOKEN is not set: a program that can reach " + url_ +
-        " and knows the run's id can take part; give all nodes the same secret");
-  const auto addresses = server_ ? listening_at_ : resolve(host, port, deadline, [&](const std::string& reason) {
+  const auto while_unresolved = [&](const std::string& reason) {
     still_trying(reason);
     pollfd signal{interrupt.get(), POLLIN, 0};
     if (::poll(&signal, 1, 0) > 0) throw Error{Errc::stopped, "interrupted while waiting for a name to resolve"};
-  });
+  };
+  serve(plan, host, port, deadline, while_unresolved);
+  if (server_ && credentials_.token.empty())
+    say("DDPXX_TOKEN is not set: a program that can reach " + url_ +
+        " and knows the run's id can take part; give all nodes the same secret");
+  const auto addresses = server_ ? listening_at_ : resolve(host, port, deadline, while_unresolved);
   const auto first = open(addresses,
                           {.credentials = credentials_,
                            .interrupt = interrupt.get(),

@@ -55,11 +55,12 @@ inline constexpr std::array kLaunchFlags = {
                  values.plan.master_address = text;
                  values.has_master_address = true;
                }},
-    LaunchFlag{"--master-port", "", "PORT",
-               "static: where the agent of node 0 listens [29500]; on one machine only MASTER_PORT",
-               [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
-                 values.plan.master_port = static_cast<std::uint16_t>(whole_number(flag, text, 1, 65'535));
-               }},
+    LaunchFlag{
+        "--master-port", "", "PORT",
+        "static: where the agent of node 0 listens [29500; one machine: a free port]; on one machine only MASTER_PORT",
+        [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
+          values.plan.master_port = static_cast<std::uint16_t>(whole_number(flag, text, 1, 65'535));
+        }},
     LaunchFlag{"--max-restarts", "", "K", "how often all ranks, of all machines, are restarted after a failure [0]",
                [](LaunchValues& values, const LaunchFlag& flag, const std::string& text) {
                  values.plan.max_restarts = whole_number(flag, text, 0, 1'000'000);

@@ -30,7 +30,7 @@ inline void read_endpoint(LaunchValues& values, const LaunchFlag& flag, const st
   const auto bracket = text.rfind(']');
   const auto colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
   values.endpoint_host = text.substr(0, colon);
-  const bool has_brackets = bracket != std::string::npos && text.starts_with('[') && bracket > 1;
+  const bool has_brackets = text.starts_with('[') && bracket > 1 && values.endpoint_host.ends_with(']');
   if (values.endpoint_host.empty() || (bracket != std::string::npos && !has_brackets)) refuse(flag, text, kForm);
   values.endpoint_port.reset();
   if (colon == std::string::npos) return;
@@ -60,7 +60,8 @@ inline std::optional<bool> truth_of(std::string_view text) {
   return std::nullopt;
 }
 
-/// The values of `--rdzv-conf KEY=VALUE,...`; spaces around keys and values do not count.
+/// The values of `--rdzv-conf KEY=VALUE,...`; spaces around keys and values do not count. Settings of an earlier
+/// `--rdzv-conf` or PET_RDZV_CONF are replaced.
 inline void read_rendezvous_settings(LaunchValues& values, const LaunchFlag& flag, std::string_view text) {
   // These keys set times of torchrun's rendezvous, which the agents' store does not need.
   constexpr std::array<std::string_view, 5> kWithoutMeaning = {"timeout", "close_timeout", "heartbeat_timeout",
@@ -71,6 +72,11 @@ inline void read_rendezvous_settings(LaunchValues& values, const LaunchFlag& fla
     if (result < kMinTime) refuse(flag, value, "a " + std::string{key} + " of at least 0.1 s");
     return result;
   };
+  const LaunchPlan defaults;
+  values.plan.join_timeout = defaults.join_timeout;
+  values.plan.last_call = defaults.last_call;
+  values.plan.keep_alive = defaults.keep_alive;
+  values.plan.serves_meeting = defaults.serves_meeting;
   text = without_spaces_around(text);
   while (!text.empty()) {
     const auto entry = text.substr(0, text.find(','));

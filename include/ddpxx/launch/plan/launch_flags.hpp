@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/core/environment.hpp>
@@ -80,26 +81,27 @@ class LaunchFlags {
       throw Error{Errc::config, "--module and --no-python exclude each other: a module is run by Python"};
     plan.program = command.front();
     plan.arguments.assign(command.begin() + 1, command.end());
-    if (values_.is_run_path) {
-      plan.arguments.insert(plan.arguments.begin(), {"-c", kRunPathScript, plan.program});
-      plan.program = environment("PYTHON_EXEC").value_or("python3");
-      return;
-    }
-    if (!values_.is_module && (values_.no_python || !plan.program.ends_with(".py"))) return;
-    // In one word, because -m as a word among the program's arguments asks for a sweep.
-    plan.arguments.insert(plan.arguments.begin(), {"-u", (values_.is_module ? "-m" : "") + plan.program});
+    std::vector<std::string> added;
+    if (values_.is_run_path)
+      added = {"-c", kRunPathScript, plan.program};
+    else if (values_.is_module || (!values_.no_python && plan.program.ends_with(".py")))
+      // In one word, because -m as a word among the program's arguments asks for a sweep.
+      added = {"-u", (values_.is_module ? "-m" : "") + plan.program};
+    if (added.empty()) return;
+    plan.num_added_arguments = added.size();
+    plan.arguments.insert(plan.arguments.begin(), added.begin(), added.end());
     plan.program = environment("PYTHON_EXEC").value_or("python3");
   }
 
   void take_meeting_place() {
     LaunchPlan& plan = values_.plan;
+    if (values_.is_standalone || values_.is_c10d) plan.node_rank = 0;  // torchrun ignores --node-rank here
     if (values_.is_standalone) {
       if (plan.num_nodes > 1) throw Error{Errc::config, "--standalone is for one machine, but --nnodes asks for more"};
       take_own_address();
       return;
     }
     if (values_.is_c10d) {
-      plan.node_rank = 0;  // torchrun ignores --node-rank here
       take_own_address();
       if (plan.num_nodes == 1) return;
       if (values_.endpoint_host.empty())
