@@ -96,6 +96,15 @@ TEST(WriteFileAtomic, LetsTheWriterCorrectWhatItWrote) {
   EXPECT_EQ(read_file(folder / "file", Errc::data), "head content.");
 }
 
+TEST(WriteFileAtomic, KnowsAFileThatIsInPlaceAlready) {
+  const TemporaryFolder folder;  // as after a rename over a network whose answer was lost
+  write_file_atomic(folder / "file", [&](File& file) {
+    file.write(bytes_of("new"));
+    std::filesystem::rename(file.path(), folder / "file");
+  });
+  EXPECT_EQ(read_file(folder / "file", Errc::data), "new");
+}
+
 TEST(WriteFileAtomic, CorrectsTheRestAfterAnInterruptedCall) {
   const TemporaryFolder folder;
   write_file_atomic(folder / "file", [](File& file) {

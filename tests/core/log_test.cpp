@@ -80,6 +80,24 @@ TEST(LogSink, IsNotForALogWithAStreamOfItsOwn) {
   EXPECT_EQ(lines, 0);
 }
 
+TEST(Log, GoesOnAfterALineThatCouldNotBeWritten) {
+  struct FullAtFirst : std::stringbuf {
+    std::streamsize xsputn(const char* text, std::streamsize size) override {
+      return std::exchange(is_full, false) ? 0 : std::stringbuf::xsputn(text, size);
+    }
+    bool is_full = true;
+  } disk;
+  std::ostream stream{&disk};
+  Log{0, stream}.warn("lost");
+  Log{0, stream}.warn("written");
+  EXPECT_EQ(disk.str(), "[rank0] warning: written\n");
+}
+
+TEST(LogSink, ThatThrowsAnythingLosesNoLine) {
+  const WithSink sink{[](const LogLine&) { throw 1; }};
+  EXPECT_EQ(stderr_of([] { Log{0}.warn("disk full"); }), "[rank0] warning: disk full\n");
+}
+
 TEST(LogSink, ThatThrowsLosesNoLine) {
   const WithSink sink{[](const LogLine&) { throw std::runtime_error{"the host's log is closed"}; }};
   EXPECT_EQ(stderr_of([] { Log{0}.warn("disk full"); }), "[rank0] warning: disk full\n");

@@ -68,6 +68,8 @@ TEST(WholeNumbers, AreExactOrRefused) {
 TEST(WholeNumbers, OfAFactorAreExactToo) {
   EXPECT_EQ(whole("1.5", 1024).magnitude, 1536U);
   EXPECT_EQ(whole("0.1", 1024).fit, Fit::fraction);
+  EXPECT_EQ(whole("1.23456789", 1'000'000'000'000).magnitude, 1'234'567'890'000U);
+  EXPECT_EQ(whole("0.123046875", std::uint64_t{1} << 40).magnitude, std::uint64_t{126} << 30);
   EXPECT_EQ(whole("16777216", std::uint64_t{1} << 40).fit, Fit::too_large);
 }
 
@@ -118,6 +120,9 @@ TEST(Seconds, AddUpTheirParts) {
   EXPECT_EQ(parse_seconds("1:30:00"), 5400.0);
   EXPECT_EQ(parse_seconds("00:00:05"), 5.0);
   EXPECT_EQ(parse_seconds("1:02:03:04"), 93784.0);
+  EXPECT_EQ(parse_seconds("0:00:01.05"), 1.05) << "a zero behind the point is no leading one";
+  EXPECT_EQ(parse_seconds("1_000:00:00"), 3.6e6);
+  EXPECT_EQ(parse_seconds("000:000:0007"), 7.0);
   EXPECT_FALSE(parse_seconds("1:30").has_value()) << "ambiguous: hours and minutes, or minutes and seconds";
   EXPECT_FALSE(parse_seconds("1:x:00").has_value());
   EXPECT_EQ(parse_seconds("2d"), 172800.0);

@@ -259,6 +259,7 @@ TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
   });
   expect("targets are Float", [&] { chunked_cross_entropy(x, at::ones({5, 3}), at::zeros({2}), 1); });
   expect("do not fit", [&] { bias_gelu(x, four, "tanh"); });
+  expect("bias_gelu: x is on cpu and bias on meta", [&] { bias_gelu(x, elsewhere, "tanh"); });
   expect("pass tanh or none", [&] { bias_gelu(x, three, "fast"); });
   expect("not in", [&] { detail::type_in_kernel(at::kDouble); });
   expect("a layer norm of width 5000", [&] { detail::threads_for_row(5000); });

@@ -14,6 +14,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/batch.hpp>
+#include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -315,6 +316,8 @@ TEST(GPT, OfFloat64ComputesInFloat64) {
     const auto loss = loss_of(config);
     EXPECT_EQ(loss.scalar_type(), at::kDouble);
     EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 1e-12);
+    const AutocastScope autocast{{.enabled = true}};  // which casts no float64
+    EXPECT_TRUE(at::equal(loss_of(config), loss));
   }
 }
 
@@ -374,6 +377,7 @@ TEST(Generate, TopPLeavesTheFewestTokensThatReachIt) {
   using Tokens = std::vector<std::int64_t>;
   const std::vector<double> p{0.1, 0.4, 0.05, 0.3, 0.15};
   EXPECT_EQ(left(p, {.top_p = 0.01}), (Tokens{1}));
+  EXPECT_EQ(left(p, {.top_p = 1e-60}), (Tokens{1})) << "a number that is 0 in float32";
   EXPECT_EQ(left(p, {.top_p = 0.39}), (Tokens{1}));
   EXPECT_EQ(left(p, {.top_p = 0.41}), (Tokens{1, 3}));
   EXPECT_EQ(left(p, {.top_p = 0.84}), (Tokens{1, 3, 4}));
@@ -460,6 +464,7 @@ TEST(Generate, TemperatureMakesTextCertainOrVaried) {
     return std::get<0>(at::_unique(next)).numel();
   };
   EXPECT_EQ(kinds(1e-4), 1);
+  EXPECT_EQ(kinds(1e-300), 1);
   EXPECT_GT(kinds(1e4), 50);  // 100 draws out of 200
 }
 

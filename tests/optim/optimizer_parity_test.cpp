@@ -220,6 +220,7 @@ TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
                        .iterations = 3,
                        .scale = MuonScale::match_rms_adamw}),
       make_default_case<AdamW>("AdamW"),
+      make_case<LAMB>("LAMBNearOne", "LAMB", {.learning_rate = 1e-2, .beta2 = 1 - 1e-8}),
       make_default_case<LAMB>("LAMB"),
       make_default_case<Lion>("Lion"),
       make_default_case<Adam>("Adam"),

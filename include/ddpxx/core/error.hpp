@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <locale>
 #include <memory>
 #include <new>
 #include <optional>
@@ -23,7 +24,10 @@ class Error : public std::exception {
   Error(Errc code, std::string text) : code_{code}, text_{std::move(text)} {}
 
   Error& with(std::string_view fact, const auto& value) {
-    text_ += (std::ostringstream{} << "; " << fact << '=' << value).str();
+    std::ostringstream text;
+    text.imbue(std::locale::classic());  // a program's own locale may group digits
+    text << "; " << fact << '=' << value;
+    text_ += text.str();
     return *this;
   }
 

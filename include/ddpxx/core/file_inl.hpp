@@ -113,7 +113,8 @@ DDPXX_INLINE void File::write(Bytes bytes) {
     const auto wanted = std::min(bytes.size(), kStartWriting);
     const auto count = failpoint_fails("io") ? -1 : ::write(descriptor(), bytes.data(), wanted);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw file_error(code_, "cannot write", path_).with("bytes_left", bytes.size());
+    if (count == 0) errno = EIO;  // the system reports no error here, and another call would return 0 again
+    if (count <= 0) throw file_error(code_, "cannot write", path_).with("bytes_left", bytes.size());
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     not_started_ += static_cast<std::size_t>(count);
     if (not_started_ < kStartWriting) continue;
@@ -175,8 +176,14 @@ DDPXX_INLINE TemporaryFile::~TemporaryFile() {
 }
 
 DDPXX_INLINE void TemporaryFile::publish(const std::filesystem::path& target) {
-  if (failpoint_fails("io") || std::rename(file_.path().c_str(), target.c_str()) != 0)
-    throw file_error(Errc::storage, "cannot rename " + file_.path().string() + " to", target);
+  if (failpoint_fails("io") || std::rename(file_.path().c_str(), target.c_str()) != 0) {
+    const int reason = errno;
+    // Over a network, the answer to a rename that was made may get lost, and the second request finds no file.
+    if (reason != ENOENT || !is_this(target)) {
+      errno = reason;
+      throw file_error(Errc::storage, "cannot rename " + file_.path().string() + " to", target);
+    }
+  }
   published_ = true;
 }
 
@@ -201,7 +208,13 @@ DDPXX_INLINE void TemporaryFile::unlink_if_left(const std::filesystem::path& pat
   // A network file system may lock only what is open for writing.
   Descriptor left{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
   if (!left) left = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
-  if (left && ::flock(left.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+  if (!left || ::flock(left.get(), LOCK_EX | LOCK_NB) != 0) return;
+  // Its writer may have renamed the file before the lock, and begun another one of that name.
+  struct ::stat locked {
+  }, there{};
+  const bool is_at_path = ::fstat(left.get(), &locked) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+                          locked.st_dev == there.st_dev && locked.st_ino == there.st_ino;
+  if (is_at_path) ::unlink(path.c_str());
 }
 
 DDPXX_INLINE bool TemporaryFile::is_temporary(std::string_view name) {

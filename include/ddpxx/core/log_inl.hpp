@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cxxabi.h>
 #include <exception>
 #include <functional>
 #include <iostream>
@@ -87,11 +88,15 @@ DDPXX_INLINE void Log::write(LogLevel level, const std::string& text) const {
     }();
     try {
       if (sink) return (*sink)({level, rank_, text});
-    } catch (const std::exception&) {  // the line goes to stderr
+    } catch (const abi::__forced_unwind&) {  // the thread is cancelled
+      throw;
+    } catch (...) {  // the line goes to stderr
     }
   }
   const auto line = (level == LogLevel::warning ? "[rank" + std::to_string(rank_) + "] warning: " : "") + text + '\n';
-  (stream_ == nullptr ? std::cerr : *stream_).write(line.data(), static_cast<std::streamsize>(line.size())).flush();
+  auto& stream = stream_ == nullptr ? std::cerr : *stream_;
+  stream.clear();  // a disk that was full for an earlier line may have room now
+  stream.write(line.data(), static_cast<std::streamsize>(line.size())).flush();
 }
 
 }  // namespace ddpxx

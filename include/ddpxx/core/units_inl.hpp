@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>
@@ -43,8 +42,8 @@ inline bool take_digits(std::string_view& text, std::string& digits) {
 
 inline std::string fixed(double value, int decimals) {
   std::array<char, 64> room{};
-  const int length = std::snprintf(room.data(), room.size(), "%.*f", decimals, value);
-  return std::string(room.data(), static_cast<std::size_t>(std::clamp(length, 0, 63)));
+  const auto end = std::to_chars(room.data(), room.data() + room.size(), value, std::chars_format::fixed, decimals);
+  return {room.data(), end.ptr};
 }
 
 }  // namespace detail
@@ -97,17 +96,15 @@ DDPXX_INLINE WholeNumber to_whole(const Decimal& number, std::uint64_t factor) {
       return {.fit = number.exponent < 0 && factor == 1 ? Fit::fraction : Fit::too_large};
     value = value * 10 + digit;
   }
-  if (value > kMax / factor) return {.fit = Fit::too_large};
-  value *= factor;
+  __extension__ using Wide = unsigned __int128;  // holds every product of two such numbers
+  Wide product = Wide{value} * factor;
   for (int left = number.exponent; left < 0; ++left) {
-    if (value % 10 != 0) return {.fit = Fit::fraction};
-    value /= 10;
+    if (product % 10 != 0) return {.fit = Fit::fraction};
+    product /= 10;
   }
-  for (int left = number.exponent; left > 0; --left) {
-    if (value > kMax / 10) return {.fit = Fit::too_large};
-    value *= 10;
-  }
-  return {.fit = Fit::exact, .negative = number.negative, .magnitude = value};
+  for (int left = number.exponent; left > 0 && product <= kMax; --left) product *= 10;
+  if (product > kMax) return {.fit = Fit::too_large};
+  return {.fit = Fit::exact, .negative = number.negative, .magnitude = static_cast<std::uint64_t>(product)};
 }
 
 DDPXX_INLINE std::optional<int> count_exponent(std::string_view suffix) {
@@ -143,8 +140,11 @@ DDPXX_INLINE std::string with_time_units(std::string_view text) {
         c = units.front();
         units.remove_prefix(1);
       }
-    for (std::size_t i = 0; i + 1 < result.size(); ++i)  // `05` is five
-      if (result[i] == '0' && is_digit(result[i + 1]) && (i == 0 || !is_digit(result[i - 1]))) result.erase(i, 1);
+    const auto begins_part = [&](std::size_t i) {
+      return i == 0 || std::string_view{"dhm+-"}.find(result[i - 1]) != std::string_view::npos;
+    };
+    for (std::size_t i = 0; i + 1 < result.size(); ++i)
+      while (result[i] == '0' && is_digit(result[i + 1]) && begins_part(i)) result.erase(i, 1);  // `05` is five
     result += 's';
   }
   for (auto at = result.find("min"); at != std::string::npos; at = result.find("min", at)) result.erase(at + 1, 2);

@@ -145,6 +145,7 @@ inline Error backend_error(std::string text) {
   const auto say = [&](const std::string& text) {
     std::cout.flush();
     // Texts from files, settings or the network may contain control sequences of a terminal.
+    std::cerr.clear();  // a disk that was full for an earlier line may have room now
     std::cerr << name + harmless_lines(text) + "\n";
   };
   const std::string of_rank = rank ? ": rank " + harmless(*rank) : std::string{};

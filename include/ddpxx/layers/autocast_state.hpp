@@ -17,6 +17,9 @@ struct AutocastState {
     return {device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device),
             at::autocast::is_autocast_cache_enabled()};
   }
+
+  /// The type in which a linear layer computes with tensors of this type: autocast leaves float64 as it is.
+  at::ScalarType type_for(at::ScalarType given) const { return enabled && given != at::kDouble ? type : given; }
 };
 
 /// Sets an autocast state for its lifetime, then restores the state from before. The end of the outermost scope clears

@@ -140,7 +140,7 @@ DDPXX_INLINE at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight
                                    double epsilon) {
   detail::check_norm("layer_norm", x, weight, bias);
   auto autocast = AutocastState::of(x.device().type());
-  const auto normed_type = autocast.enabled ? autocast.type : x.scalar_type();
+  const auto normed_type = autocast.type_for(x.scalar_type());
   autocast.enabled = false;
   const AutocastScope no_autocast{autocast};
   const c10::OptionalDeviceGuard device{x.device()};
@@ -158,7 +158,7 @@ DDPXX_INLINE AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at
   detail::check_norm("add_norm", x, weight, bias);
   auto autocast = AutocastState::of(x.device().type());
   const auto sum_type = at::result_type(x, y);
-  const auto normed_type = autocast.enabled ? autocast.type : sum_type;
+  const auto normed_type = autocast.type_for(sum_type);
   autocast.enabled = false;
   const AutocastScope no_autocast{autocast};
   const c10::OptionalDeviceGuard device{x.device()};

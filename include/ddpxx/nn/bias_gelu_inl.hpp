@@ -71,6 +71,9 @@ DDPXX_INLINE at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias, s
     throw Error{Errc::config, (std::ostringstream{} << "bias_gelu: x " << x.sizes() << " and bias " << bias.sizes()
                                                     << " do not fit: pass [..., F] and [F]")
                                   .str()};
+  if (bias.device() != x.device())
+    throw Error{Errc::config, "bias_gelu: x is on " + x.device().str() + " and bias on " + bias.device().str() +
+                                  ": pass tensors of one device"};
   if (approximate != "tanh" && approximate != "none")
     throw Error{Errc::config, "bias_gelu: approximate is \"" + std::string{approximate} + "\"; pass tanh or none"};
   auto autocast = AutocastState::of(x.device().type());

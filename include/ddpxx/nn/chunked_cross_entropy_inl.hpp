@@ -77,7 +77,7 @@ inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_
                           std::int64_t chunk_rows, bool hidden_trains, bool weight_trains) {
   // Cast as autocast would cast for a linear layer; the softmax below must not be cast.
   auto autocast = AutocastState::of(hidden_NC.device().type());
-  const auto type = autocast.enabled ? autocast.type : hidden_NC.scalar_type();
+  const auto type = autocast.type_for(hidden_NC.scalar_type());
   autocast.enabled = false;
   const AutocastScope no_autocast{autocast};
   const auto x_NC = hidden_NC.to(type), w_VC = weight_VC.to(type), all_targets_N = targets_N.to(at::kLong).contiguous();

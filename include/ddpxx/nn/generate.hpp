@@ -49,6 +49,7 @@ inline void leave_likely(at::Tensor& scores_BV, const GenerateConfig& config) {
     const auto [sorted_BV, index_BV] = at::sort(at::softmax(scores_BV, -1), /*dim=*/-1, /*descending=*/true);
     const auto before_BV = at::cumsum(sorted_BV, -1) - sorted_BV;  // probability of all tokens that are more likely
     const auto unlikely_BV = before_BV >= config.top_p;            // in the order of `sorted_BV`
+    unlikely_BV.select(-1, 0).fill_(false);                        // a top_p below all numbers of the type leaves one
     scores_BV.masked_fill_(unlikely_BV.scatter(-1, index_BV, unlikely_BV), kNever);
   }
 }
@@ -90,7 +91,8 @@ at::Tensor generate(Model& model, Run&& run, at::Tensor ids_BT, const GenerateCo
   for (std::int64_t i = 0; i < config.tokens; ++i) {
     const auto next_B1 = [&] {
       auto scores_BV = logits_of_last();
-      if (!config.sample) return at::argmax(scores_BV, -1, /*keepdim=*/true);
+      // A temperature near 0 would make the scores infinite.
+      if (!config.sample || config.temperature < 1e-6) return at::argmax(scores_BV, -1, /*keepdim=*/true);
       // In 16 bits a low temperature overflows, and cumulative probabilities are too coarse for top_p.
       scores_BV = scores_BV.to(at::toOpMathType(scores_BV.scalar_type())) / config.temperature;
       detail::leave_likely(scores_BV, config);

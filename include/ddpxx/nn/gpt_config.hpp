@@ -82,9 +82,9 @@ struct GPTConfig {
             "one kernel computes losses and gradients; 0 computes all",
             at_least(0), Unit::tokens, Resume::free),
         field<&GPTConfig::fused>(
-            "Compute a block of layout gpt2 in one operation on a CPU in fp32 or bf16 without dropout; elsewhere each "
-            "layer norm with the addition before it, and the bias before GELU with GELU, in one kernel; results "
-            "differ by their rounding",
+            "Compute a block of layout gpt2 in one operation on a CPU with AVX2, in fp32 or bf16, without dropout, and "
+            "with heads whose width is a multiple of 8; elsewhere each layer norm with the addition before it, and "
+            "the bias before GELU with GELU, in one kernel; results differ by their rounding",
             Resume::free));
   }
   std::vector<FieldError> check() const {

@@ -42,8 +42,10 @@ DDPXX_INLINE LAMB::LAMB(const Config& config, const Arena& arena, SumOverShards 
 DDPXX_INLINE void LAMB::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
   steps_.add_(1);
-  const auto first_correction = 1 - at::pow(config_.beta1, steps_);
-  const auto second_correction = 1 - at::pow(config_.beta2, steps_);
+  const auto correction = [steps = steps_.to(at::kDouble)](double beta) {  // a beta close to 1 is 1 in float32
+    return (1 - at::pow(beta, steps)).to(at::kFloat);
+  };
+  const auto first_correction = correction(config_.beta1), second_correction = correction(config_.beta2);
   squares_.zero_();
   std::vector<at::Tensor> directions;
   for (std::size_t i = 0; i < slices_.size(); ++i) {

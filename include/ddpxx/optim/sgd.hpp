@@ -49,7 +49,7 @@ class SGD {
                   "SGD with dampening cannot leave steps out, which a scaled loss needs: set dampening=0"};
     const c10::NoGradGuard no_grad;
     // Without dampening the first step, whose momentum is zeros, needs no special case.
-    const bool first = std::exchange(is_first_step_, false) && !found_inf;
+    const bool first = std::exchange(is_first_step_, false) && !found_inf && !moments_.empty();
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       auto& group = groups_[i];
       if (group.values.empty()) continue;
