@@ -28,6 +28,7 @@
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/shared_rounds.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/testing.hpp>
 
 #include "../error_of.hpp"
@@ -452,21 +453,25 @@ TEST(SharedMemory, AKilledRankIsNoticedWhileItsChildLives) {
 
 // --- ranks that cannot share memory -----------------------------------------------------------------------------
 
-const std::array<std::string, 2> kSkippedRanks{"skipped", "skipped"};
+/// What each of two ranks leaves.
+struct TwoRanks {
+  std::array<std::string, 2> results;  ///< The sum of their numbers and the backend, or the exit code and the error.
+  std::array<std::string, 2> logs;     ///< What the rank has logged while it connected.
+  bool are_skipped = false;
+};
 
 /// Connects two ranks, in processes of their own; rank 1 calls `separate` before, and `backends` are their settings.
-/// Returns of each rank the sum of their numbers and the backend that it uses, or its exit code and error.
-std::array<std::string, 2> with_separate_rank(const std::function<bool()>& separate,
-                                              const std::array<Backend, 2>& backends) {
+TwoRanks with_separate_rank(const std::function<bool()>& separate, const std::array<Backend, 2>& backends) {
   constexpr int kSkipped = 77;
   const auto [listener, port] = loopback_listener();
-  SharedValue<std::array<std::array<char, 1000>, 2>> results;
+  SharedValue<std::array<std::array<char, 1000>, 2>> results, logs;
   const auto run = [&, at = "tcp://127.0.0.1:" + std::to_string(port), socket = listener](int rank) {
     at::set_num_threads(1);
     ConnectOptions options{{.join_timeout = 60, .backend = backends.at(static_cast<std::size_t>(rank))}};
     options.listening_socket = rank == 0 ? socket : -1;
     options.credentials.token = "secret";
-    std::string text;
+    std::string text, log;
+    set_log_sink([&log](const LogLine& line) { (log += line.text) += '\n'; });
     try {
       auto group = connect(at,
                            {.rank = Rank{rank},
@@ -482,6 +487,7 @@ std::array<std::string, 2> with_separate_rank(const std::function<bool()>& separ
       text = std::to_string(static_cast<int>(error.code())) + ' ' + error.what();
     }
     text.copy((*results).at(static_cast<std::size_t>(rank)).data(), 999);
+    log.copy((*logs).at(static_cast<std::size_t>(rank)).data(), 999);
     std::_Exit(0);
   };
   const auto separated = ::fork();
@@ -502,8 +508,9 @@ std::array<std::string, 2> with_separate_rank(const std::function<bool()>& separ
   const bool is_skipped = WIFEXITED(status) && WEXITSTATUS(status) == kSkipped;
   if (is_skipped) ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
-  if (is_skipped) return kSkippedRanks;
-  return {(*results)[0].data(), (*results)[1].data()};
+  return {.results = {(*results)[0].data(), (*results)[1].data()},
+          .logs = {(*logs)[0].data(), (*logs)[1].data()},
+          .are_skipped = is_skipped};
 }
 
 bool stay() { return true; }
@@ -514,9 +521,9 @@ constexpr std::array kBothShared{Backend::shared_memory, Backend::shared_memory}
 constexpr std::array kBothAutomatic{Backend::automatic, Backend::automatic};
 
 TEST(SharedMemory, IsChosenWhereAllRanksCanUseItAndNoneIsToUseGloo) {
-  EXPECT_THAT(with_separate_rank(stay, kBothAutomatic), Each(Eq("3 over shm")));
-  EXPECT_THAT(with_separate_rank(stay, {Backend::automatic, Backend::gloo}), Each(Eq("3 over gloo")));
-  EXPECT_THAT(with_separate_rank(stay, {Backend::automatic, Backend::shared_memory}),
+  EXPECT_THAT(with_separate_rank(stay, kBothAutomatic).results, Each(Eq("3 over shm")));
+  EXPECT_THAT(with_separate_rank(stay, {Backend::automatic, Backend::gloo}).results, Each(Eq("3 over gloo")));
+  EXPECT_THAT(with_separate_rank(stay, {Backend::automatic, Backend::shared_memory}).results,
               Each(HasSubstr("device cpu over Gloo, but rank 1")));
 }
 
@@ -525,17 +532,22 @@ void expect_told(const std::array<std::string, 2>& texts, const std::string& rea
 }
 
 TEST(SharedMemory, IsNotForRanksInDifferentContainers) {
-  const auto texts = with_separate_rank(enter_container, kBothShared);
-  if (texts == kSkippedRanks) GTEST_SKIP() << "this user may not make a namespace of processes";
-  expect_told(texts, "rank 1 does not see the processes of rank 0");
-  EXPECT_THAT(with_separate_rank(enter_container, kBothAutomatic), Each(Eq("3 over gloo")));
+  const auto ranks = with_separate_rank(enter_container, kBothShared);
+  if (ranks.are_skipped) GTEST_SKIP() << "this user may not make a namespace of processes";
+  expect_told(ranks.results, "rank 1 does not see the processes of rank 0");
+  EXPECT_THAT(with_separate_rank(enter_container, kBothAutomatic).results, Each(Eq("3 over gloo")));
 }
 
 TEST(SharedMemory, IsNotForRanksOfDifferentUsers) {
-  const auto texts = with_separate_rank(become_another_user, kBothShared);
-  if (texts == kSkippedRanks) GTEST_SKIP() << "only root may become another user";
-  expect_told(texts, "rank 1: shared memory cannot be opened: Permission denied");
-  EXPECT_THAT(with_separate_rank(become_another_user, kBothAutomatic), Each(Eq("3 over gloo")));
+  const auto ranks = with_separate_rank(become_another_user, kBothShared);
+  if (ranks.are_skipped) GTEST_SKIP() << "only root may become another user";
+  const std::string reason = "rank 1: shared memory cannot be opened: Permission denied";
+  expect_told(ranks.results, reason);
+  const auto automatic = with_separate_rank(become_another_user, kBothAutomatic);
+  EXPECT_THAT(automatic.results, Each(Eq("3 over gloo")));
+  EXPECT_THAT(automatic.logs[0],
+              StartsWith("the ranks communicate over Gloo, since they cannot share memory: " + reason));
+  EXPECT_EQ(automatic.logs[1], "") << "one rank logs the reason";
 }
 
 }  // namespace

@@ -94,28 +94,38 @@ struct Memory {
   std::int64_t begin = 0;
 };
 
-/// Writes NaN into the elements of `memory` that lie in gaps of `arena`.
-void poison(const Memory& memory, const Arena& arena) {
-  if (!memory.values.defined() || memory.values.storage().nbytes() == 0) return;
+/// Writes NaN into the elements of `memory` that lie in gaps of `arena`; returns their number.
+std::int64_t poison(const Memory& memory, const Arena& arena) {
+  if (!memory.values.defined() || memory.values.storage().nbytes() == 0) return 0;
+  std::int64_t count = 0;
   const c10::NoGradGuard no_grad;
   const auto end = memory.begin + memory.values.numel();
   for (const auto& segment : arena.segments())
     for (auto i = segment.first; i < segment.last; ++i) {
       const auto first = std::max(memory.begin, arena[i].offset + arena[i].numel);
       const auto last = std::min(end, i + 1 < segment.last ? arena[i + 1].offset : segment.end);
-      if (first < last)
-        memory.values.narrow(0, first - memory.begin, last - first).fill_(std::numeric_limits<double>::quiet_NaN());
+      if (first >= last) continue;
+      memory.values.narrow(0, first - memory.begin, last - first).fill_(std::numeric_limits<double>::quiet_NaN());
+      count += last - first;
     }
+  return count;
 }
-void poison(const Arena& arena) {
-  for (const auto& segment : arena.segments()) {
-    const auto piece = segment.begin + segment.size() / arena.pieces() * arena.piece();
-    poison({segment.values, segment.begin}, arena);
-    poison({segment.master, piece}, arena);
-    poison({segment.gradient, piece}, arena);
+
+/// How many elements of a rank's memory have been set to NaN, in all steps together.
+struct Poisoned {
+  std::int64_t values = 0, gradients = 0, moments = 0;
+
+  void poison_gaps(const Arena& arena) {
+    for (const auto& segment : arena.segments()) {
+      const auto piece = segment.begin + segment.size() / arena.pieces() * arena.piece();
+      values += poison({segment.values, segment.begin}, arena);
+      values += poison({segment.master, piece}, arena);
+      gradients += poison({segment.gradient, piece}, arena);
+    }
+    if (arena.gradients().defined() && arena.gradients().numel() == arena.numel())
+      gradients += poison({arena.gradients(), 0}, arena);
   }
-  if (arena.gradients().defined() && arena.gradients().numel() == arena.numel()) poison({arena.gradients(), 0}, arena);
-}
+};
 
 /// An optimizer that gives access to its moments.
 template <class O>
@@ -134,6 +144,7 @@ struct Way {
   using Optimizer = Open<O>;
   static constexpr int kRanks = kWorldSize;
   static constexpr bool kScaled = scales_loss<P>;
+  static constexpr bool kKeepsGradients = !steps_in_backward<S>;
   static void set(typename Train::Config& config) {
     // The scale is so high that gradients overflow in the first steps, which are skipped.
     if constexpr (kScaled) config.precision.scaler.initial_scale = 1 << 20;
@@ -179,13 +190,19 @@ class Gaps : public testing::Test {
       data->before = validation->before = [] {};
       W::Optimizer::memories.clear();
       typename W::Train trainer{group, model, data, config, {}, {.validation = validation}};
+      Poisoned trainable, frozen;  // a rank's piece of the frozen parameters may have no gap
       if (poisoned)
         data->before = [&] {
-          poison(trainer.strategy().trainable());
-          poison(trainer.strategy().frozen());
-          for (const auto& memory : W::Optimizer::memories) poison(memory, trainer.strategy().trainable());
+          trainable.poison_gaps(trainer.strategy().trainable());
+          frozen.poison_gaps(trainer.strategy().frozen());
+          for (const auto& memory : W::Optimizer::memories)
+            trainable.moments += poison(memory, trainer.strategy().trainable());
         };
       trainer.fit();
+      if (!poisoned) return;
+      EXPECT_GT(trainable.values, 0);
+      EXPECT_GT(trainable.moments, 0);
+      if (W::kKeepsGradients) EXPECT_GT(trainable.gradients, 0);
     });
     Course course{{}, load_snapshot(folder / "run").value()};
     std::ifstream file{folder / "metrics.jsonl"};

@@ -126,8 +126,10 @@ TEST_F(Stop, SavesWhenTheReaderOfItsOutputHasEnded) {
   ::close(ends[1]);
   run.wait_for_lines(metrics("run"), 5);
   ::close(ends[0]);
+  run.wait_for_lines(metrics("run"), count_of(StartedProgram::text_of(metrics("run")), "\n") + 5);
   run.signal(SIGINT);
   EXPECT_EQ(run.wait().code, 75);
+  EXPECT_TRUE(has_snapshot("run", losses("run").rbegin()->first));
 }
 
 TEST_F(Stop, LeavesARunThatSavesNothingToTheSignal) {

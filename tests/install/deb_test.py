@@ -20,10 +20,10 @@ def run(*command):
 
 
 def check_with_moved_libtorch(program, folder):
-    """Runs the program where LibTorch, with the libraries around it, lies in another folder than the package says."""
+    """Runs the program where LibTorch, with the libraries around it, lies in another folder than the package says.
+    Returns whether this user may do that."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0:
-        print("not checked, for want of root and mount namespaces: the program with a LibTorch elsewhere")
-        return
+        return False
     folder.mkdir()
     move = 'mount --bind "$1" "$2"; mount -t tmpfs none "$1"; shift 2; exec "$@"'
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", move, "sh", LIBTORCH.parent, folder]
@@ -31,6 +31,7 @@ def check_with_moved_libtorch(program, folder):
     assert plain.returncode == 127 and "libtorch_cpu.so" in plain.stderr, plain
     named = f"LD_LIBRARY_PATH={folder / LIBTORCH.name / 'lib'}"  # as docs/packaging.md says
     assert run(*command, "env", named, program, "--version") == f"ddpxx {VERSION}\n"
+    return True
 
 
 def main():
@@ -53,10 +54,13 @@ def main():
             assert (root / "usr" / name).is_file(), f"{name} is missing:\n" + "\n".join(lines)
         for name in ("ddpxx", "ddpxx-run"):
             assert run(root / "usr/bin" / name, "--version") == f"ddpxx {VERSION}\n"
-        check_with_moved_libtorch(root / "usr/bin/ddpxx", pathlib.Path(folder) / "moved")
+        is_checked_in_full = check_with_moved_libtorch(root / "usr/bin/ddpxx", pathlib.Path(folder) / "moved")
         config = (root / "usr/lib/cmake/ddpxx/ddpxxConfig.cmake").read_text()
         assert folder not in config, "the package names the folder in which it was made"
     print("the package installs")
+    if not is_checked_in_full:
+        print("skipped: the program with a LibTorch elsewhere needs root and mount namespaces")
+        sys.exit(77)
 
 
 main()

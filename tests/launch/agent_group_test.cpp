@@ -463,8 +463,8 @@ TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
     (passed_on ? first : second).signal(SIGINT);
     std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
     second.signal(SIGINT);
-    EXPECT_EQ(second.wait().code, 128 + SIGINT);
-    EXPECT_EQ(first.wait().code, 128 + SIGINT);
+    EXPECT_EQ(second.wait(std::chrono::seconds{60}).code, 128 + SIGINT);
+    EXPECT_EQ(first.wait(std::chrono::seconds{60}).code, 128 + SIGINT);
   }
 }
 
@@ -476,8 +476,8 @@ TEST(AgentGroup, KillsAllRanksAtTheSecondSigintOfTheLeadingAgent) {
   first.signal(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
   first.signal(SIGINT);
-  EXPECT_EQ(first.wait().code, 128 + SIGINT);
-  const auto end = second.wait();
+  EXPECT_EQ(first.wait(std::chrono::seconds{60}).code, 128 + SIGINT);
+  const auto end = second.wait(std::chrono::seconds{60});
   EXPECT_EQ(end.code, 128 + SIGINT) << end.err;
 }
 

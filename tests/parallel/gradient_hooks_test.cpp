@@ -237,6 +237,10 @@ TYPED_TEST(AveragingHook, LeavesAllRanksTheSameBitsInEveryBucket) {
           EXPECT_TRUE(at::equal(bits, mine)) << name;
           const bool whole = !TestFixture::kPowerSGD || step == 0 || (name == "bias" && !TestFixture::kBatched);
           EXPECT_LT(distance(mine, mean), whole ? 0.02 : 2.0) << name << " step " << step;
+          EXPECT_GT(mine.norm().template item<double>(), 0) << name << " step " << step;
+          // The first compressed gradient is the part of the mean along a direction; later ones also have what the
+          // earlier ones left out.
+          if (step == 1) EXPECT_GT((mine * mean).sum().template item<double>(), 0) << name;
         }
       }
     });

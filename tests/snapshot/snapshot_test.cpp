@@ -622,9 +622,9 @@ TEST(Snapshots, SetAsideIsNoSnapshotAnyMoreAndItsStepIsFree) {
   EXPECT_TRUE(load_snapshot(storage));
 }
 
-class SharedPlace : public testing::Test {
+class PlaceOfTwoRuns : public testing::Test {
  protected:
-  SharedPlace() {
+  PlaceOfTwoRuns() {
     for (const auto step : {3, 8}) fs::create_directories(folder_ / ("step-0000000" + std::to_string(step)));
     for (const auto& file : {"step-00000003/rank-0." + kMine, "step-00000003/rank-0." + kYours,
                              "step-00000008/rank-0." + kMine, std::string{"notes.txt"}})
@@ -647,7 +647,7 @@ class SharedPlace : public testing::Test {
   Snapshots snapshots_{storage_};
 };
 
-TEST_F(SharedPlace, PruneTouchesItsOwnStartsAlone) {
+TEST_F(PlaceOfTwoRuns, PruneTouchesItsOwnStartsAlone) {
   snapshots_.prune({.last = 1}, {.starts = std::vector{kMine}});
   EXPECT_FALSE(has("step-00000004")) << "an older snapshot of this run must be removed";
   EXPECT_TRUE(has("step-00000005/manifest.json")) << "the snapshot of another run must stay";
@@ -658,7 +658,7 @@ TEST_F(SharedPlace, PruneTouchesItsOwnStartsAlone) {
   EXPECT_TRUE(has("notes.txt"));
 }
 
-TEST_F(SharedPlace, PruneOfTheWholePlaceTouchesAllSnapshotsAndNothingElse) {
+TEST_F(PlaceOfTwoRuns, PruneOfTheWholePlaceTouchesAllSnapshotsAndNothingElse) {
   snapshots_.prune({.last = 1}, {.of_the_place = true, .starts = {}});
   for (const char* step : {"step-00000003", "step-00000004", "step-00000005"}) EXPECT_FALSE(has(step)) << step;
   EXPECT_TRUE(has("step-00000006/manifest.json"));

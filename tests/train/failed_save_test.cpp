@@ -73,14 +73,15 @@ struct Shared : Tokens {
   }
 };
 
-class SharedPlace : public FailedSave,
-                    public testing::WithParamInterface<std::tuple<std::int64_t, SnapshotWriting, SnapshotFailure>> {};
-INSTANTIATE_TEST_SUITE_P(StepsWritingAndFailure, SharedPlace,
+class PlaceOfTwoRuns : public FailedSave,
+                       public testing::WithParamInterface<std::tuple<std::int64_t, SnapshotWriting, SnapshotFailure>> {
+};
+INSTANTIATE_TEST_SUITE_P(StepsWritingAndFailure, PlaceOfTwoRuns,
                          testing::Combine(testing::Values(4, 9),
                                           testing::Values(SnapshotWriting::foreground, SnapshotWriting::background),
                                           testing::Values(SnapshotFailure::stop, SnapshotFailure::go_on)));
 
-TEST_P(SharedPlace, EndsTheRunOnAllRanksWhateverElseMayFail) {
+TEST_P(PlaceOfTwoRuns, EndsTheRunOnAllRanksWhateverElseMayFail) {
   const auto [step, writing, on_failure] = GetParam();
   auto options = going_on(writing);
   options.max_steps = 100;
