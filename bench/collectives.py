@@ -29,16 +29,18 @@ for _, line in run.lines:
     if "{" in line:  # the launcher writes the rank in front
         row = json.loads(line[line.index("{"):])
         samples.setdefault((row["name"], row["bytes"]), []).append((row["shm_ms"], row["gloo_ms"], row["copy_ms"]))
-result = {"title": __doc__, "versions": protocol.versions(), "arguments": sys.argv[1:], "ranks": arguments.ranks,
+result = {"title": __doc__, "versions": protocol.versions(), "arguments": sys.argv[1:],
+          "settings": protocol.changed_settings(parser, arguments), "complete": True, "ranks": arguments.ranks,
           "foreign_cores": run.foreign, "comparisons": {}}
 for (name, size), pairs in samples.items():
     ratio, low, high = protocol.interval([math.log(theirs / ours) for ours, theirs, _ in pairs])
     ours, theirs, copy = (statistics.median(pair[side] for pair in pairs) for side in (0, 1, 2))
     goal = GOALS[size] if name == "all_reduce" else GOAL_OF_BOTH
-    verdict = "reached" if low >= goal else "NOT reached"
+    verdict = protocol.verdict(low, goal)
     print(f"  {name} {size} bytes: shm {ours:.3g} ms, gloo {theirs:.3g} ms, {ratio:.1f}x [{low:.1f}, {high:.1f}]; "
           f"goal >= {goal}x: {verdict}; a copy {copy:.3g} ms, {copy / ours:.0%} of ours")
-    result["comparisons"][f"{name} {size}"] = {"ratio": ratio, "low": low, "high": high, "goal": goal, "pairs": pairs}
+    result["comparisons"][f"{name} {size}"] = {"ratio": ratio, "low": low, "high": high, "goal": goal,
+                                               "verdict": verdict, "pairs": pairs}
 print(f"  other programs used {run.foreign:.2f} cores")
 protocol.RESULTS.mkdir(parents=True, exist_ok=True)
 (protocol.RESULTS / "collectives.json").write_text(json.dumps(result, indent=1) + "\n")

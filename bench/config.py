@@ -11,7 +11,6 @@ import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,17 +35,6 @@ ROOT = {"seed": 2, "steps": 100, "epochs": 3, "clip": 2.0, "time": 1.0, "device"
         "verbose": False}
 
 
-def install_peer():
-    """Installs Hydra into a folder of its own, because ddpxx does not need it."""
-    marker = PEERS / "pinned.txt"
-    if marker.exists() and marker.read_text().split() == PINNED:
-        return
-    print(f"installing {', '.join(PINNED)} into {PEERS}", flush=True)
-    subprocess.run([protocol.ROOT / ".deps" / "pip" / "bin" / "pip", "install", "--quiet", "--upgrade", "--target", PEERS,
-                    *PINNED], check=True)
-    marker.write_text("\n".join(PINNED))
-
-
 def write_config(path):
     lines = []
     for i in range(12):
@@ -63,9 +51,7 @@ def measured(command, key):
 
 def compile_seconds(name):
     """Compiles at -O0 with the include folders of the build, without its compiler cache."""
-    commands = json.loads((protocol.ROOT / "build" / "compile_commands.json").read_text())
-    words = next(c["command"] for c in commands if c["file"].endswith("bench/programs/config_times.cpp")).split()
-    includes = [word for i, word in enumerate(words) if word.startswith("-I") or "-isystem" in (word, words[i - 1])]
+    includes = protocol.compiler_flags("config_times.cpp", ("-I",))
     begin = time.perf_counter()
     run = protocol.run([shutil.which("c++"), "-std=c++20", "-O0", *includes, "-c", str(PROGRAMS / name), "-o", os.devnull])
     return dataclasses.replace(run, value=time.perf_counter() - begin)
@@ -76,7 +62,7 @@ def report(what, value, unit, most):
 
 
 def parsing(bench):
-    install_peer()
+    protocol.install(PINNED, PEERS)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "config.yaml"
         write_config(path)
@@ -140,8 +126,7 @@ def limits(bench):
             results[name] = [{"seconds": seconds, "megabytes": megabytes} for seconds, megabytes in runs]
             report(f"refusing {name}", statistics.median(run[0] for run in runs), "s", MOST_REFUSAL_SECONDS)
             report(f"refusing {name}, peak memory", max(run[1] for run in runs), "MB", MOST_REFUSAL_MB)
-    protocol.RESULTS.mkdir(parents=True, exist_ok=True)
-    (protocol.RESULTS / f"{bench.name}.json").write_text(json.dumps(bench.result, indent=1) + "\n")
+    bench.write()
 
 
 PARTS = {"parsing": parsing, "compile": compiling, "limits": limits}
@@ -154,3 +139,4 @@ if only:
     bench.name += f"_{only}"  # keeps the file with all results
 for part in [PARTS[only]] if only else PARTS.values():
     part(bench)
+bench.end()

@@ -40,6 +40,11 @@ def tokens_per_second(result, side):
     return SAMPLES * TOKENS / sorted(run.value for run in result.side(side))[len(result.side(side)) // 2] / 1e3
 
 
+def check_tokens(result):
+    if len({run.facts["tokens"] for side in (0, 1) for run in result.side(side)}) > 1:
+        raise SystemExit("  void: the sides have made different numbers of tokens")
+
+
 bench = protocol.Bench(__doc__, fewest=10)
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "tokens.bin")
@@ -51,8 +56,8 @@ with tempfile.TemporaryDirectory() as folder:
                                                     ("DataLoader, 2 workers", "2", "2", "batch", GOAL),
                                                     ("first, DataLoader", "0", "0", "first", 1.0)):
         print(f"  {name}")
-        result = bench.compare(name, lambda: ours(path, workers, key), lambda: peer(path, their_workers, key), "ms", goal)
-        if len({run.facts["tokens"] for side in (0, 1) for run in result.side(side)}) > 1:
-            raise SystemExit("the sides have made different numbers of tokens")
+        result = bench.compare(name, lambda: ours(path, workers, key), lambda: peer(path, their_workers, key), "ms", goal,
+                               check=check_tokens)
         if key == "batch":
             print("  million tokens a second: {:.0f} and {:.0f}".format(*(tokens_per_second(result, i) for i in (0, 1))))
+bench.end()

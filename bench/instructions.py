@@ -70,7 +70,7 @@ for name, runs in CURVES.items():
     bench.result["curves"][name] = {"counts": found, "growth": ratios, "reached": is_reached}
     print(f"  {name}, from {runs[0]} to {runs[-1]}: " + ", ".join(f"{count / 1e6:.2f}" for count in found) + " million; "
           + ", ".join(f"{ratio:.3f}" for ratio in ratios) + f": goal {'reached' if is_reached else 'NOT reached'}")
-bench.write()
+bench.end()
 
 named = {" ".join(map(str, run)): count for run, count in now.items()}
 if bench.options.accept == "yes":

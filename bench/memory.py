@@ -66,14 +66,14 @@ def peak_memory(side, settings):
     return dataclasses.replace(run, value=run.peak)
 
 
-bench = protocol.Bench(__doc__, fewest=5)
+bench = protocol.Bench(__doc__, fewest=6)
 result = bench.compare("idle", lambda: idle_memory(protocol.ours), lambda: idle_memory(protocol.peer), "MB", IDLE_GOAL,
                        quiet=False)
 print("  parameters, gradients and optimizer state: ddpxx {}, python {} bytes".format(
     *(result.side(i)[0].facts["state_bytes"] for i in (0, 1))))
 for strategy, settings in PEERS.items():
     chosen = f"strategy={strategy}"
-    protocol.check_same_work(bench.compare(f"peak of gpt-micro, {strategy}",
-                                           lambda: peak_memory(protocol.ours, [*protocol.FASTEST, chosen]),
-                                           lambda: peak_memory(protocol.peer, [*settings, chosen]), "MB", PEAK_GOAL,
-                                           quiet=False))
+    bench.compare(f"peak of gpt-micro, {strategy}", lambda: peak_memory(protocol.ours, [*protocol.FASTEST, chosen]),
+                  lambda: peak_memory(protocol.peer, [*settings, chosen]), "MB", PEAK_GOAL, quiet=False,
+                  check=protocol.check_same_work)
+bench.end()

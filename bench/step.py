@@ -91,16 +91,14 @@ def products(cell):
 bench = protocol.Bench(__doc__, fewest=15, options=[
     ("cells", "", "compare only cells whose names contain this text, such as 'nano B=8' (default: all)"),
     ("fused", "true", "false for the default blocks and clip of ours (default: %(default)s)"),
-    ("peers", "", "compare only with these peers, separated by commas (default: all)")])
-chosen = [cell for cell in CELLS if bench.options.cells in cell.name]
-if not chosen:
-    raise SystemExit(f"no cell contains {bench.options.cells!r}; there are: {', '.join(cell.name for cell in CELLS)}")
+    ("peers", "", "compare only with these peers, separated by commas (default: all)")], choices=("cells", "peers"))
+cells = CELLS
 if not any("avx512_bf16" in line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")):
-    for cell in [cell for cell in chosen if cell.precision == "bf16"]:
-        print(f"  {cell.name} is left out: this processor has no instructions for bfloat16")
-        chosen.remove(cell)
+    print("  the cells in bfloat16 are left out: this processor has no instructions for it")
+    cells = [cell for cell in CELLS if cell.precision != "bf16"]
+chosen = [cell for cell in cells if bench.options.cells in cell.name]
 if not chosen:
-    raise SystemExit("no cell is left")
+    raise SystemExit(f"no cell contains {bench.options.cells!r}; there are: {', '.join(cell.name for cell in cells)}")
 bench.check_noise(lambda: ours(chosen[0], bench.options.fused))
 for cell in chosen:
     for name, goal in cell.goals.items():
@@ -110,8 +108,7 @@ for cell in chosen:
         row = f"{cell.name} {name}"
         with bench.case(row):
             before = products(cell)
-            result = bench.compare(row, lambda: ours(cell, bench.options.fused), lambda: peer(cell, name), "ms", goal)
-            protocol.check_same_work(result, TOLERANCES[cell.precision])
+            bench.compare(row, lambda: ours(cell, bench.options.fused), lambda: peer(cell, name), "ms", goal,
+                          check=lambda result: protocol.check_same_work(result, TOLERANCES[cell.precision]))
             bench.note(row, "products", min(before, products(cell)), "ms")
-bench.put_in_order(["A/A", *(f"{cell.name} {name}" for cell in CELLS for name in cell.goals)])
-bench.end()
+bench.end(["A/A", *(f"{cell.name} {name}" for cell in cells for name in cell.goals)])

@@ -41,10 +41,11 @@ def measure(settings):
     return run
 
 
-bench = protocol.Bench(__doc__, fewest=5)
+bench = protocol.Bench(__doc__, fewest=6)
 bench.check_noise(lambda: measure(["strategy=ddp"]))
 for name, settings in CASES.items():
     result = bench.compare(name, lambda: measure(settings), lambda: measure(["strategy=ddp"]), "ms", 0.0)
     ours, ddp = (result.side(i)[0].facts for i in (0, 1))
     print(f"  {name}: state {ours['state_bytes'] / 1e6:.2f} MB against {ddp['state_bytes'] / 1e6:.2f} MB, "
           f"peak resident {ours['peak_memory_bytes'] / 1e6:.0f} MB against {ddp['peak_memory_bytes'] / 1e6:.0f} MB")
+bench.end()

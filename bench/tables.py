@@ -1,10 +1,13 @@
 """Writes the results of the last benchmarks into README.md and docs/performance.md.
 
 A table between the lines `<!-- bench: NAME -->` and `<!-- bench: end -->` is made of build/bench/NAME.json, if that file
-is there; the one of the README, `<!-- bench: summary -->`, has a row of each of several results. `./dev bench all` runs
-all benchmarks before. The picture of `bench scale` is copied into the docs.
+is there, has all comparisons, and was measured with the settings that the text around the table names: those of SETTINGS,
+otherwise the default ones. The table of the README, `<!-- bench: summary -->`, has a row of each of several results.
+`./dev bench all` runs all benchmarks before. The picture of `bench scale` is copied into the docs.
 """
+import contextlib
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -17,6 +20,10 @@ SUMMARY = {  # what the README compares: a benchmark, and one of its comparisons
     "launcher to first optimizer step": ("start", "python"),
     "step, batch 8, 64 tokens": ("step", "gpt-nano B=8 W=2 best"),
     "resident memory of a rank at idle": ("memory", "idle"),
+}
+SETTINGS = {
+    "gpt2": {"device": "cuda", "precisions": "bf16,bf16_params", "peers": "eager,compile,fsdp"},
+    "gpt2_mini": {"pairs": 1, "device": "cuda", "model": "gpt-mini", "precisions": "bf16", "peers": "eager,reduce-overhead"},
 }
 TABLE = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- bench: end -->)", re.DOTALL)
 
@@ -42,11 +49,9 @@ def verdict(comparison):
 
 
 def reached(comparison):
-    """Whether the interval reaches the goal, or why that is not known."""
-    found = comparison.get("verdict", "")
-    if found.startswith("no verdict"):
-        return "machine not quiet" if "not quiet" in found else found
-    return "reached" if comparison["low"] >= comparison["goal"] else "not reached"
+    """Whether the goal is reached, or why that is not known."""
+    found = comparison["verdict"]
+    return "machine not quiet" if "not quiet" in found else found.replace("NOT", "not")
 
 
 def products(comparison):
@@ -111,8 +116,8 @@ def strategies_table(result):
         if "goal" not in found:
             continue
         ours, ddp = (fact(found, side, "state_bytes") for side in (0, 1))
-        lines.append(f"| {name} | {median(found, 0)} | {1 / found['ratio']:.2f} [{1 / found['high']:.2f}, "
-                     f"{1 / found['low']:.2f}] | {ours:.1f} MB | {ours / ddp:.2f} | "
+        low, ratio, high = (1 / end if end else math.inf for end in (found["high"], found["ratio"], found["low"]))
+        lines.append(f"| {name} | {median(found, 0)} | {ratio:.2f} [{low:.2f}, {high:.2f}] | {ours:.1f} MB | {ours / ddp:.2f} | "
                      f"{fact(found, 0, 'peak_memory_bytes'):.0f} MB |")
     return "\n".join(lines) + "\n"
 
@@ -154,30 +159,39 @@ def gpt2_table(result):
     return "\n".join(lines) + "\n"
 
 
-TABLES = {  # the tables that are not like the others: their file, their function, and the rows of the file
-    "collectives": ("collectives", collectives_table, "comparisons"),
-    "gpt2": ("gpt2", gpt2_table, "programs"),
-    "gpt2_mini": ("gpt2_mini", gpt2_table, "programs"),
-    "instructions": ("instructions", instructions_table, "curves"),
-    "launcher": ("restart", launcher_table, "launcher"),
-    "scale": ("scale", scale_table, "cases"),
-    "strategies": ("strategies", strategies_table, "comparisons"),
+TABLES = {  # the tables that are not like the others: their file and their function
+    "collectives": ("collectives", collectives_table),
+    "gpt2": ("gpt2", gpt2_table),
+    "gpt2_mini": ("gpt2_mini", gpt2_table),
+    "instructions": ("instructions", instructions_table),
+    "launcher": ("restart", launcher_table),
+    "scale": ("scale", scale_table),
+    "strategies": ("strategies", strategies_table),
 }
 
 
+class Unfit(Exception):
+    """Why a result is not published."""
+
+
 def result_of(name):
-    """The last result of a benchmark, or None."""
+    """The last result of a benchmark."""
     path = ROOT / "build" / "bench" / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    if not path.exists():
+        raise Unfit(f"there is no result of {name} in build/bench")
+    result, expected = json.loads(path.read_text()), SETTINGS.get(name, {})
+    if result.get("settings") != expected:
+        raise Unfit(f"{name} was measured with the settings {result.get('settings')}, and the text describes {expected}")
+    if not result["complete"]:
+        raise Unfit(f"{name} lacks comparisons: some have failed, or only a part was measured")
+    return result
 
 
 def summary_table():
-    """The README's rows; None unless all of their results are there and of the same machine."""
+    """The README's rows, which must be of one machine."""
     results = {name: result_of(name) for name, _ in SUMMARY.values()}
-    if None in results.values() or any(row not in results[name]["comparisons"] for name, row in SUMMARY.values()):
-        return None
     if len({(result["versions"]["cpuinfo_sha256"], result["versions"]["torch"]) for result in results.values()}) > 1:
-        return None
+        raise Unfit("the results are of several machines or versions of torch")
     versions = results["step"]["versions"]
     commits = " and ".join(sorted({result["versions"]["ddpxx"] for result in results.values()}))
     lines = [f"{versions['cpu']}, {versions['cores']} cores, torch {versions['torch']}, ddpxx {commits}:", "",
@@ -192,29 +206,23 @@ def summary_table():
 
 def written(match):
     begin, name, end = match.groups()
-    if name == "summary":
-        rows = summary_table()
-        print("  summary: " + ("written" if rows else "a result is missing, or they are of several machines or versions of torch; it stays"))
-        return begin + rows + end if rows else match[0]
-    file, make, rows = TABLES.get(name, (name, table, "comparisons"))
-    result = result_of(file)
-    if result is None or rows not in result:
-        print(f"  {name}: no result in build/bench; its table stays")
+    try:
+        if name == "summary":
+            rows = summary_table()
+        else:
+            file, make = TABLES.get(name, (name, table))
+            rows = make(result_of(file))
+    except Unfit as reason:
+        print(f"  {name}: its table stays: {reason}")
         return match[0]
-    if make is gpt2_table and "gpu" not in result["versions"]:
-        print(f"  {name}: was measured on a CPU, where it shows nothing; its table stays")
-        return match[0]
-    parts = [word for word in result["arguments"] if word.startswith(("--cells", "--peers"))]
-    if parts and "--add" not in result["arguments"] and make is not gpt2_table:  # which has no other way to choose
-        print(f"  {name}: only a part was measured, with {' '.join(result['arguments'])}; its table stays")
-        return match[0]
-    print(f"  {name}: {len(result[rows])} results")
-    return begin + make(result) + end
+    print(f"  {name}: written")
+    return begin + rows + end
 
 
 if __name__ == "__main__":
     for page in PAGES:
         print(f"Tables of {page.relative_to(ROOT)}:")
         page.write_text(TABLE.sub(written, page.read_text()))
-    if PICTURE.exists():
+    with contextlib.suppress(Unfit):
+        result_of("scale")
         shutil.copy(PICTURE, ROOT / "docs" / "pictures")

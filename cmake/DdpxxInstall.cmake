@@ -68,8 +68,12 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_NAME libddpxx-dev)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+# Each minor version of yaml-cpp has a soname of its own, so the programs load only the one that they were linked with.
+string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" _yaml_minor "${yaml-cpp_VERSION}")
+math(EXPR _yaml_next "${CMAKE_MATCH_2} + 1")
 string(CONCAT CPACK_DEBIAN_PACKAGE_DEPENDS
-  "g++ (>= 4:12), librange-v3-dev (>= 0.12), libyaml-cpp-dev (>= 0.7), libpcre2-dev (>= 10.40), "
+  "g++ (>= 4:12), librange-v3-dev (>= 0.12), libyaml-cpp-dev (>= ${_yaml_minor}), "
+  "libyaml-cpp-dev (<< ${CMAKE_MATCH_1}.${_yaml_next}), libpcre2-dev (>= 10.40), "
   "nlohmann-json3-dev (>= 3.11), libssl3 (>= 3)")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "patchelf, pkg-config")
 include(CPack)

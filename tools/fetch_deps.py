@@ -50,6 +50,7 @@ NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on 
          # Only TensorBoard's web server needs these; the tests read files.
          "grpcio", "markdown", "pillow", "tensorboard-data-server", "werkzeug"}
 ATTEMPTS = 5
+CANNOT_CONTINUE = (33, 36)  # exit codes of curl: the server sends no ranges of bytes, or not the one that was asked for
 ANSWER = "resolved.json"  # holds what the package index has answered
 stopping = threading.Event()  # is set where the script ends early; downloads and the client's build end then
 
@@ -138,7 +139,8 @@ def sha256(path):
 
 
 def run_curl(url, path):
-    """Downloads a file, and continues after the bytes that are there. Returns whether all have arrived."""
+    """Downloads a file, and continues after the bytes that are there, or removes them where the server cannot continue.
+    Returns whether all have arrived."""
     command = ["curl", "--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20",
                "--speed-limit", "1000", "--speed-time", "30", "--continue-at", "-", "--output", path, url]
     with subprocess.Popen(command) as curl:
@@ -146,6 +148,8 @@ def run_curl(url, path):
             if stopping.wait(0.05):
                 curl.terminate()
                 curl.wait()
+    if curl.returncode in CANNOT_CONTINUE:
+        path.unlink(missing_ok=True)
     return curl.returncode == 0
 
 
@@ -160,7 +164,7 @@ def download(wheel, folder):
             raise KeyboardInterrupt
         if not partial.exists() or sha256(partial) != wheel["sha256"]:
             if not run_curl(wheel["url"], partial):
-                continue  # the next attempt continues after the bytes that were received
+                continue  # the next attempt continues after the bytes that are there
         if sha256(partial) == wheel["sha256"]:
             return partial.rename(path)
         print(f"{path.name}: its sha256 differs from the index's; once more from the beginning", flush=True)

@@ -23,12 +23,24 @@ FENCE = re.compile(r"^(?:<!-- run(?: on: ([\w ]+))? -->\n)?```sh\n(.*?)^```", re
 PATIENCE = 2400  # seconds for one block; the longest compiles the sample and trains it
 
 
+def files_of_the_project():
+    """The files that git lists; in a tree that is no repository, those that git would not ignore."""
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                                check=True, capture_output=True, text=True).stdout
+        return listed.split("\0")[:-1]
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().split()]
+    files = []
+    for place, folders, names in os.walk(ROOT):
+        folders[:] = [folder for folder in folders if folder not in ignored]
+        files += [os.path.relpath(os.path.join(place, name), ROOT) for name in names]
+    return files
+
+
 def copy_of_the_project(folder):
     """What `git clone` gives, with changes that are not committed yet."""
     shutil.rmtree(folder, ignore_errors=True)
-    files = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                           check=True, capture_output=True, text=True).stdout.split("\0")
-    for name in filter(None, files):
+    for name in files_of_the_project():
         if os.path.lexists(ROOT / name):  # a file that was removed is listed until that is committed
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)

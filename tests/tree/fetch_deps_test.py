@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Checks how tools/fetch_deps.py treats folders of another use, and how it ends. Nothing is downloaded."""
+"""Checks how tools/fetch_deps.py treats folders of another use, and how it ends. Nothing is downloaded but a file of this
+machine."""
+import functools
+import hashlib
+import http.server
 import json
 import os
 import pathlib
@@ -94,6 +98,27 @@ def check_failed_download(folder):
     assert not (deps / "resolved.json").exists()
 
 
+def check_server_without_ranges(folder):
+    """A download that was interrupted begins again where the server cannot continue it."""
+    for name in ("served", "wheels"):
+        (folder / name).mkdir()
+    (folder / "served/a.whl").write_bytes(bytes(1000))
+    (folder / "wheels/a.whl.partial").write_bytes(bytes(300))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder / "served")
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1"
+    attempts, fetch_deps.ATTEMPTS = fetch_deps.ATTEMPTS, 2
+    try:
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever).start()
+            try:
+                wheel = {"url": f"http://127.0.0.1:{server.server_port}/a.whl", "sha256": hashlib.sha256(bytes(1000)).hexdigest()}
+                assert fetch_deps.download(wheel, folder / "wheels").read_bytes() == bytes(1000)
+            finally:
+                server.shutdown()
+    finally:
+        fetch_deps.ATTEMPTS = attempts
+
+
 def check_moved_folder(folder):
     """In a folder that was moved, the program pip names an interpreter that does not exist."""
     (folder / "wheels").mkdir()
@@ -169,6 +194,7 @@ def main():
         in_folder(check_interrupt, send)
     in_folder(check_answer)
     in_folder(check_failed_download)
+    in_folder(check_server_without_ranges)
     in_folder(check_moved_folder)
     in_folder(check_folder_of_another_user)
     check_stopped_program()

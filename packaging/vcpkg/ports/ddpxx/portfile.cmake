@@ -1,4 +1,5 @@
 # An overlay port: vcpkg install ddpxx --overlay-ports=packaging/vcpkg/ports. It builds this source tree.
+# vcpkg does not see changes of the tree: with --binarysource=clear it builds anew instead of restoring an earlier build.
 set(VCPKG_LIBRARY_LINKAGE static)
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../../.." ABSOLUTE)
 
