@@ -15,6 +15,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/connect_config.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/secret.hpp>
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>

@@ -70,7 +70,7 @@ ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::
   return checkpoint;
 }
 
-/// The settings of Python's optimizer; of two groups those of the first one, which has weight decay.
+/// The settings of a group of Python's optimizer.
 inline ddpxx::Settings settings_in(const ddpxx::PickleDict& group, const std::string& file) {
   ddpxx::Settings settings;
   const auto add = [&](const char* path, const ddpxx::PickleValue& value) {
@@ -248,7 +248,11 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
                                                  " optimizers, and a run has one: what=model converts the model alone"};
   const auto saved = python_groups::saved_in(checkpoint.optimizer);
   if (!saved.empty()) {
-    snapshot.run.settings = settings_in(saved.front(), file);
+    snapshot.run.settings = settings_in(*std::ranges::max_element(saved, {}, python_groups::weight_decay), file);
+    if (python_groups::differ_in_rates(saved))
+      tell(
+          "the groups of the file's optimizer have different learning rates or weight decays, and the snapshot records "
+          "those of one group: set the others in parameter_groups");
     for (const auto& group : saved) snapshot.run.optimizer = optimizer_name(group);
     snapshot.tensors.merge(python_groups::state_by_name(snapshot, checkpoint));
     if (python_groups::are_nanogpts(checkpoint)) {

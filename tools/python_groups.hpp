@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,12 +55,24 @@ inline Groups nanogpt_groups(ddpxx::Snapshot& snapshot) {
   return groups;
 }
 
-inline double weight_decay(const ddpxx::PickleDict& group) {
-  const auto* value = group.find("weight_decay");
+/// A number of a group; 0 where it has none of this name.
+inline double number_of(const ddpxx::PickleDict& group, std::string_view name) {
+  const auto* value = group.find(name);
   if (value == nullptr) return 0.0;
   if (const auto* count = value->get_if<std::int64_t>()) return static_cast<double>(*count);
   const auto* number = value->get_if<double>();
   return number != nullptr ? *number : 0.0;
+}
+inline double weight_decay(const ddpxx::PickleDict& group) { return number_of(group, "weight_decay"); }
+
+/// Whether groups have different learning rates, or different weight decays other than none.
+inline bool differ_in_rates(const std::vector<ddpxx::PickleDict>& saved) {
+  std::set<double> rates, decays;
+  for (const auto& group : saved) {
+    rates.insert(number_of(group, "lr"));
+    if (weight_decay(group) != 0) decays.insert(weight_decay(group));
+  }
+  return rates.size() > 1 || decays.size() > 1;
 }
 
 /// The parameter that a name of the file means. The fronts of wrappers, which the names of the snapshot lack, may
@@ -129,9 +142,11 @@ inline bool fits(const ddpxx::NamedTensors& state, const ddpxx::Snapshot& snapsh
 inline ddpxx::NamedTensors state_by_name(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& checkpoint) {
   std::vector<ddpxx::NamedTensors> fitting;
   try {
-    for (const auto& groups : possible_groups(snapshot, checkpoint))
-      if (auto state = ddpxx::optimizer_from_python(checkpoint.optimizer, groups); fits(state, snapshot))
-        fitting.push_back(std::move(state));
+    for (const auto& groups : possible_groups(snapshot, checkpoint)) {
+      auto state = ddpxx::optimizer_from_python(checkpoint.optimizer, groups);
+      if (state.empty()) return state;  // before the first step, or of SGD without momentum
+      if (fits(state, snapshot)) fitting.push_back(std::move(state));
+    }
   } catch (const ddpxx::Error& error) {
     throw ddpxx::Error{error.code(), std::string{error.what()} + "; what=model converts the model alone"};
   }

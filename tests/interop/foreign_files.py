@@ -84,9 +84,11 @@ def equal_layers(folder):
         items = [("model." + name, p) for name, p in model.named_parameters()]
         return [{"params": [entry(item) for item in items if item[1].dim() == dim], "weight_decay": decay}
                 for dim, decay in ((2, 0.1), (1, 0.0))]
-    for file, names in (("unnamed", False), ("named", True)):
+    for file, names, order in (("unnamed", False, 1), ("named", True, 1), ("turned", True, -1)):
         model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(12)])
-        lightning(folder / f"{file}.ckpt", lambda _: torch.optim.AdamW(groups(model, names)), 2, model=model)
+        lightning(folder / f"{file}.ckpt", lambda _: torch.optim.AdamW(groups(model, names)[::order]), 2, model=model)
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(12)])
+    lightning(folder / "stateless.ckpt", lambda _: torch.optim.SGD(groups(model, False), lr=0.1), 2, model=model)
     model = nn.Sequential(*[nn.Linear(n + 1, n + 2) for n in range(12)])
     lightning(folder / "shapes.ckpt", lambda _: torch.optim.AdamW(groups(model, False)), 2, model=model)
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))

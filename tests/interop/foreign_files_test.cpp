@@ -179,6 +179,19 @@ TEST_F(ForeignFiles, TwoGroupsAreFoundByTheirNamesOrTheirShapes) {
   }
 }
 
+TEST_F(ForeignFiles, TheGroupWithWeightDecayGivesTheSettingsWhereverItStands) {
+  const auto ended = convert(path("turned.ckpt"), path("turned"));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto snapshot = load_snapshot(path("turned")).value();
+  for (const auto& setting : snapshot.run.settings)
+    if (setting.path == "optimizer.weight_decay") EXPECT_EQ(setting.value, "0.1");
+}
+
+TEST_F(ForeignFiles, GroupsWithoutAStateNeedNoOrder) {
+  const auto ended = convert(path("stateless.ckpt"), path("stateless"));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+}
+
 TEST_F(ForeignFiles, AFrozenParameterHasNoMoments) {
   const auto ended = convert(path("frozen.ckpt"), path("frozen"));
   ASSERT_EQ(ended.code, 0) << ended.err;

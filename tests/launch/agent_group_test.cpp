@@ -221,7 +221,7 @@ TEST(AgentGroup, PassesOnAWarningThatIsToEndTheRun) {
 TEST(AgentGroup, EndsAllNodesWhenAWarningHasEndedTheRanksOfOne) {
   for (const bool is_leader : {true, false}) {
     const Nodes nodes{"2"};
-    RunningAgents agents{nodes, "exec sleep 600"};
+    RunningAgents agents{nodes, "exec sleep 600", {"--grace=1"}};
     auto& [first, second] = agents;
     (is_leader ? first : second).signal(SIGUSR1);
     EXPECT_EQ(first.wait(std::chrono::seconds{30}).code, 128 + SIGUSR1) << "to the leader: " << is_leader;
@@ -462,8 +462,7 @@ TEST(AgentGroup, EndsAtOnceAtTheSecondSigint) {
     nodes.wait_for_starts(second, 2);
     (passed_on ? first : second).signal(SIGINT);
     std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
-    second.signal(SIGINT);
-    EXPECT_EQ(second.wait(std::chrono::seconds{60}).code, 128 + SIGINT);
+    EXPECT_EQ(second.wait_while_signalling(SIGINT).code, 128 + SIGINT);
     EXPECT_EQ(first.wait(std::chrono::seconds{60}).code, 128 + SIGINT);
   }
 }
@@ -473,10 +472,7 @@ TEST(AgentGroup, KillsAllRanksAtTheSecondSigintOfTheLeadingAgent) {
   const std::string script = "trap '' INT TERM; tell_start; while :; do sleep 0.05; done";
   RunningAgents agents{nodes, script, {"--grace=600"}};
   auto& [first, second] = agents;
-  first.signal(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
-  first.signal(SIGINT);
-  EXPECT_EQ(first.wait(std::chrono::seconds{60}).code, 128 + SIGINT);
+  EXPECT_EQ(first.wait_while_signalling(SIGINT).code, 128 + SIGINT);
   const auto end = second.wait(std::chrono::seconds{60});
   EXPECT_EQ(end.code, 128 + SIGINT) << end.err;
 }
@@ -490,11 +486,8 @@ TEST(AgentGroup, KillsAllRanksAtTheSecondSigintOfAnAgentWhoseRanksHaveEnded) {
     RunningAgents agents{nodes, script, {"--grace=600"}};
     auto& [first, second] = agents;
     std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs a rank that exits has ended by then
-    second.signal(SIGINT);
-    std::this_thread::sleep_for(std::chrono::milliseconds{1'300});
-    second.signal(SIGINT);
-    EXPECT_EQ(second.wait(std::chrono::seconds{30}).code, 128 + SIGINT);
-    const auto end = first.wait(std::chrono::seconds{30});
+    EXPECT_EQ(second.wait_while_signalling(SIGINT).code, 128 + SIGINT);
+    const auto end = first.wait(std::chrono::seconds{60});
     EXPECT_EQ(end.code, 128 + SIGINT) << end.err;
   }
 }

@@ -533,7 +533,7 @@ TEST(DdpxxRun, BlamesNoRankThatTheFirstOfTwoSignalsHasEnded) {
   const TemporaryFolder folder;
   const auto ready = folder / "ready", heard = folder / "heard";
   auto run = start_ddpxx_run({"sh", "-c",
-                              "trap 'echo >> " + heard.string() + "; sleep 0.5; exit 130' INT; trap : TERM; echo >> " +
+                              "trap 'echo >> " + heard.string() + "; sleep 60; exit 130' INT; trap : TERM; echo >> " +
                                   ready.string() + "; while :; do sleep 0.05; done"});
   run.wait_for_lines(ready, 1);
   run.signal(SIGINT);

@@ -221,8 +221,6 @@ class HostsBackend final : public c10d::Backend {
     return c10::make_intrusive<SharedMemoryWork>(host_, host_->start(std::move(without_autograd)));
   }
 
-  /// The elements of a dense tensor, in the order of memory.
-
   std::shared_ptr<CollectiveQueue> host_;
   Across across_;
   BackendRef all_;

@@ -51,9 +51,11 @@ class AgentGroup {
 
 inline Next AgentGroup::next(const NodeResult* last) {
   // A failure that may have its cause on another node is told when the time to find that cause is over. If all ranks
-  // were asked to stop, those of the other nodes have --grace for it. SIGUSR1 and SIGUSR2 have reached this node only.
+  // were asked to stop, those of the other nodes have --grace for it. SIGUSR1 and SIGUSR2 may have reached this node
+  // only, or all of them, whose ranks then save.
   const bool all_were_asked = link_.console().request() || link_.grows();
-  if (last && !all_were_asked && !std::ranges::all_of(last->exits, is_well)) link_.tell_end_later();
+  if (last && !all_were_asked && !std::ranges::all_of(last->exits, is_well))
+    link_.tell_end_after(last->asked ? link_.plan().grace : kPeerGrace);
   if (leader_) {
     try {
       return leader_->next(last);

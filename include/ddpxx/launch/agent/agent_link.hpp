@@ -73,8 +73,9 @@ class AgentLink {
   void tell_kill() {
     if (watch_) watch_->tell_kill();
   }
-  /// Ends the ranks of the other nodes when the time is over in which the cause of a failure here may show there.
-  void tell_end_later() { tell_end_at_ = Clock::now() + kPeerGrace; }
+  /// Ends the ranks of the other nodes after a time in which the cause of a failure here may show there, or ranks that
+  /// were asked to stop may save.
+  void tell_end_after(std::chrono::milliseconds time) { tell_end_at_ = Clock::now() + time; }
   /// Passes on a signal that asks the run to end.
   void tell_signal(int number) {
     if (watch_) watch_->tell_signal(number);

@@ -45,6 +45,8 @@ class LeadingAgent {
   void give_up(const Error& error) {
     link_.tell_end();
     // The other agents read the end of the run when their ranks have ended.
+    if (roster_ && roster_->all().size() > 1)
+      link_.console().say("this agent cannot go on, and waits until the ranks of the other nodes have ended");
     finish({.code = static_cast<int>(error.code()), .failure = error.what()}, time_of_ranks());
   }
 
