@@ -126,6 +126,9 @@ bool make_subfolder(const std::filesystem::path& folder);
 
 namespace detail {
 
+/// Whether the path is a name of the file with this status; a symbolic link to the file is none.
+bool is_name_of(const struct ::stat& file, const std::filesystem::path& path);
+
 /// A file under a temporary name, which goes with it unless it was published.
 class TemporaryFile {
  public:

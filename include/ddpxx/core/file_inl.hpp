@@ -76,11 +76,12 @@ DDPXX_INLINE struct ::stat File::status() const {
   return status;
 }
 
-DDPXX_INLINE bool File::is_at(const std::filesystem::path& path) const {
-  struct ::stat other {};
-  const auto mine = status();
-  return ::lstat(path.c_str(), &other) == 0 && other.st_dev == mine.st_dev && other.st_ino == mine.st_ino;
+DDPXX_INLINE bool detail::is_name_of(const struct ::stat& file, const std::filesystem::path& path) {
+  struct ::stat there {};
+  return ::lstat(path.c_str(), &there) == 0 && there.st_dev == file.st_dev && there.st_ino == file.st_ino;
 }
+
+DDPXX_INLINE bool File::is_at(const std::filesystem::path& path) const { return detail::is_name_of(status(), path); }
 
 DDPXX_INLINE std::size_t File::read(std::span<std::byte> room) {
   std::size_t filled = 0;
@@ -210,11 +211,8 @@ DDPXX_INLINE void TemporaryFile::unlink_if_left(const std::filesystem::path& pat
   if (!left) left = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
   if (!left || ::flock(left.get(), LOCK_EX | LOCK_NB) != 0) return;
   // Its writer may have renamed the file before the lock, and begun another one of that name.
-  struct ::stat locked {
-  }, there{};
-  const bool is_at_path = ::fstat(left.get(), &locked) == 0 && ::lstat(path.c_str(), &there) == 0 &&
-                          locked.st_dev == there.st_dev && locked.st_ino == there.st_ino;
-  if (is_at_path) ::unlink(path.c_str());
+  struct ::stat locked {};
+  if (::fstat(left.get(), &locked) == 0 && is_name_of(locked, path)) ::unlink(path.c_str());
 }
 
 DDPXX_INLINE bool TemporaryFile::is_temporary(std::string_view name) {

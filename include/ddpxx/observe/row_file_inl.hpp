@@ -43,10 +43,8 @@ DDPXX_INLINE bool RowFile::is_regular(const Descriptor& file) {
 DDPXX_INLINE bool RowFile::is_regular() const { return is_regular(file_); }
 
 DDPXX_INLINE bool RowFile::is_in_place() const {
-  struct stat mine {
-  }, there{};
-  return ::fstat(file_.get(), &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
-         mine.st_ino == there.st_ino;
+  struct stat mine {};
+  return ::fstat(file_.get(), &mine) == 0 && detail::is_name_of(mine, path_);
 }
 
 DDPXX_INLINE bool RowFile::is_of_this_kind() const {

@@ -276,8 +276,7 @@ DDPXX_INLINE void Folder::remove_shared_owner(const std::filesystem::path& path)
   // Where the file system has no locks, no process holds this one. After any other error a process may hold it.
   if (reason != 0 && reason != EOPNOTSUPP && reason != ENOSYS) return;
   struct ::stat locked {};
-  const bool is_at_path = ::fstat(shared.get(), &locked) == 0 && ::lstat(path.c_str(), &status) == 0 &&
-                          status.st_dev == locked.st_dev && status.st_ino == locked.st_ino;
+  const bool is_at_path = ::fstat(shared.get(), &locked) == 0 && detail::is_name_of(locked, path);
   if (is_at_path && ::unlink(path.c_str()) != 0) throw file_error(Errc::storage, "cannot remove", path);
 }
 
