@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <sys/socket.h>
 #include <thread>
 #include <tuple>
 #include <unistd.h>
@@ -18,6 +19,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/launch/agent/free_port.hpp>
 
 #include "../count_of.hpp"
@@ -527,6 +530,25 @@ TEST(AgentGroup, RefusesAnImpossibleBindingBeforeItMeetsTheOthers) {
   const auto end = Nodes{"2"}.start("exit 0", {"--nproc-per-node=4096", "--numa-binding=exclusive"}).wait();
   EXPECT_EQ(end.code, 2);
   EXPECT_THAT(end.err, HasSubstr("--numa-binding exclusive: NUMA node "));
+}
+
+// Two agents that start at the same moment may refuse the port to each other. A socket that has the port and does not
+// listen stands for this moment.
+TEST(AgentGroup, ServesTheMeetingOnceThePortIsFree) {
+  ddpxx::Descriptor holder{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const auto address = ddpxx::SocketAddress::parse("127.0.0.1").value();
+  ASSERT_EQ(::bind(holder.get(), address.get(), address.length()), 0);
+  const auto endpoint = "127.0.0.1:" + std::to_string(ddpxx::SocketAddress::of_socket(holder.get()).port());
+  const auto start = [&] {
+    return start_ddpxx_run({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint, "true"});
+  };
+  auto first = start(), second = start();
+  std::this_thread::sleep_for(std::chrono::seconds{1});  // in most runs both have tried to serve by then
+  holder.close();
+  for (auto* agent : {&first, &second}) {
+    const auto end = agent->wait(std::chrono::seconds{60});
+    EXPECT_EQ(end.code, 0) << end.err;
+  }
 }
 
 TEST(AgentGroup, SaysWhyNoAgentCanServeTheMeeting) {

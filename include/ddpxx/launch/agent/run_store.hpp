@@ -60,11 +60,12 @@ class RunStore {
   }
 
  private:
-  /// Serves the store if this machine is the one that the plan names.
+  /// Serves the store if this machine is the one that the plan names. Where any agent of that machine may serve it and
+  /// this one cannot listen, it notes why.
   void serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port, JobStoreConnection::Time deadline,
              const StillTrying& still_trying);
   /// The connection to the server at `addresses`.
-  /// Errors  also says why this agent does not serve the store itself, if listening has failed.
+  /// Errors  if nobody answers, also says why this agent does not serve the store itself.
   JobStoreConnection open(std::span<const SocketAddress> addresses, JobStoreConnection::Options options,
                           JobStoreConnection::Time deadline) const;
   void connect(const LaunchPlan& plan, const std::function<void(const std::string&)>& say);
@@ -135,9 +136,10 @@ inline void RunStore::serve(const LaunchPlan& plan, const std::string& host, std
     if (!by_arrival || plan.serves_meeting || error.code() == Errc::stopped) throw;
     // If the port is in use, another agent of this machine serves the meeting. If another program has the port,
     // connecting to it fails.
-    if (!std::string_view{error.what()}.starts_with("port in use")) listening_failure_ = error.what();
+    listening_failure_ = error.what();
     return;
   }
+  listening_failure_.clear();
   for (const auto& listener : listeners) listening_at_.push_back(SocketAddress::of_socket(listener.get()));
   server_ = std::make_unique<JobStoreServer>(std::move(listeners), credentials_,
                                              StoreLimits{.keep_alive = plan.keep_alive}, write_warning);
@@ -148,7 +150,7 @@ inline JobStoreConnection RunStore::open(std::span<const SocketAddress> addresse
   try {
     return JobStoreConnection::open(addresses, url_, std::move(options), deadline);
   } catch (const Error& error) {
-    if (listening_failure_.empty() || error.code() != Errc::peer) throw;
+    if (listening_failure_.empty() || !std::string_view{error.what()}.starts_with("no answer")) throw;
     throw Error{Errc::peer, error.what() + own_failure()};
   }
 }
@@ -171,15 +173,25 @@ inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(c
     pollfd signal{interrupt.get(), POLLIN, 0};
     if (::poll(&signal, 1, 0) > 0) throw Error{Errc::stopped, "interrupted while waiting for a name to resolve"};
   };
-  serve(plan, host, port, deadline, while_unresolved);
-  if (server_ && credentials_.token.empty())
-    say("DDPXX_TOKEN is not set: a program that can reach " + url_ +
-        " and knows the run's id can take part; give all nodes the same secret");
+  const auto try_to_serve = [&] {
+    serve(plan, host, port, deadline, while_unresolved);
+    if (server_ && credentials_.token.empty())
+      say("DDPXX_TOKEN is not set: a program that can reach " + url_ +
+          " and knows the run's id can take part; give all nodes the same secret");
+  };
+  try_to_serve();
+  // Agents of one machine that start at the same moment may all find the port in use: the system may refuse each of
+  // them because of another one, and it lends a free port to any socket that connects. While nobody answers, this agent
+  // tries to serve again.
+  const auto serve_or_wait = [&](const std::string& reason) {
+    if (!listening_failure_.empty()) try_to_serve();
+    if (!server_) still_trying(reason);
+  };
   const auto addresses = server_ ? listening_at_ : resolve(host, port, deadline, while_unresolved);
   const auto first = open(addresses,
                           {.credentials = credentials_,
                            .interrupt = interrupt.get(),
-                           .still_trying = still_trying,
+                           .still_trying = serve_or_wait,
                            .keep_alive = plan.keep_alive},
                           deadline);
   connection_.emplace(first.another(deadline, -1));  // from now on the poll loop of the agent reads signals
