@@ -157,5 +157,19 @@ TEST(CsvFile, RefusesAndKeepsAFileOfAnotherKind) {
   EXPECT_EQ(lines_of(folder / "text.txt"), std::vector<std::string>{"first line"});
 }
 
+TEST(CsvFile, IsRefusedToASecondRunUntilTheFirstOneEnds) {
+  const TemporaryFolder folder;
+  CsvFile first{folder / "m.csv"};
+  first.on_begin({});
+  first.on_step(step(1));
+  CsvFile second{folder / "m.csv"};
+  EXPECT_THROW(second.on_begin({}), Error);
+  first.on_step(step(2));
+  EXPECT_EQ(lines_of(folder / "m.csv").size(), 3U);
+  first.on_end({});
+  EXPECT_NO_THROW(second.on_begin({}));
+  EXPECT_EQ(lines_of(folder / "m.1.csv").size(), 3U);
+}
+
 }  // namespace
 }  // namespace ddpxx::csv_file_test

@@ -1,5 +1,8 @@
+#include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -40,6 +44,15 @@ void write_steps(MetricsFile& metrics, std::int64_t first, std::int64_t last) {
 }
 
 using Steps = std::vector<std::int64_t>;
+
+/// What DDPXX_FAILPOINT orders while the object lives.
+class Failpoint {
+ public:
+  explicit Failpoint(const std::string& order) { ::setenv("DDPXX_FAILPOINT", order.c_str(), 1); }
+  Failpoint(const Failpoint&) = delete;
+  Failpoint& operator=(const Failpoint&) = delete;
+  ~Failpoint() { ::unsetenv("DDPXX_FAILPOINT"); }
+};
 
 TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
   const TemporaryFolder folder;
@@ -379,6 +392,111 @@ TEST(MetricsFile, WritesNothingToAFifoThatTookItsPlaceAndDoesNotWaitForIt) {
   char first = 0;
   EXPECT_LT(::read(reader.get(), &first, 1), 1) << "a row was written to the FIFO";
   EXPECT_NE(warnings.str().find("is not a regular file"), std::string::npos) << warnings.str();
+}
+
+TEST(MetricsFile, IsRefusedToASecondRunUntilTheFirstOneEnds) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  MetricsFile first{path};
+  first.on_begin({});
+  write_steps(first, 1, 3);
+  MetricsFile second{path};
+  const RunBegan resumed{.step = 1, .goes_on = true};
+  try {
+    second.on_begin(resumed);
+    ADD_FAILURE() << "two runs write to one file";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_NE(std::string{error.what()}.find("m.jsonl is in use by another run"), std::string::npos) << error.what();
+  }
+  write_steps(first, 4, 4);
+  EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4}));
+  first.on_end({});
+  second.on_begin(resumed);
+  write_steps(second, 2, 2);
+  EXPECT_EQ(steps_of(path), (Steps{1, 2}));
+}
+
+TEST(MetricsFile, StaysThatOfARunThatBeginsTwice) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  MetricsFile metrics{path};
+  metrics.on_begin({});
+  write_steps(metrics, 1, 3);
+  metrics.on_begin({.step = 3, .goes_on = true});  // as by fit() after step()
+  MetricsFile other{path};
+  EXPECT_THROW(other.on_begin({}), Error);
+  write_steps(metrics, 4, 4);
+  EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "m.1.jsonl"));
+}
+
+TEST(MetricsFile, WaitsForARunThatIsJustEnding) {
+  const TemporaryFolder folder;
+  MetricsFile first{folder / "m.jsonl"};
+  first.on_begin({});
+  write_steps(first, 1, 1);
+  std::thread end{[&first] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});
+    first.on_end({});
+  }};
+  MetricsFile second{folder / "m.jsonl"};
+  EXPECT_NO_THROW(second.on_begin({}));
+  end.join();
+  EXPECT_EQ(steps_of(folder / "m.1.jsonl"), Steps{1});
+}
+
+TEST(MetricsFile, IsFreeAfterARunThatWasKilled) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  const auto train = [&] {
+    MetricsFile metrics{path};
+    metrics.on_begin({});
+    write_steps(metrics, 1, 2);
+    std::raise(SIGKILL);
+  };
+  const auto begin = [&] {
+    const Failpoint killed{"row_file.lock:kill"};
+    MetricsFile metrics{path};
+    metrics.on_begin({});
+  };
+  EXPECT_EXIT(train(), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EXIT(begin(), testing::KilledBySignal(SIGKILL), "");
+  MetricsFile metrics{path};
+  const auto begun = std::chrono::steady_clock::now();
+  metrics.on_begin({.step = 1, .goes_on = true});
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds{2}) << "it waited for the lock";
+  EXPECT_EQ(steps_of(path), Steps{1});
+}
+
+TEST(MetricsFile, IsWrittenWhereTheFileSystemHasNoLocks) {
+  for (const int reason : {EOPNOTSUPP, ENOSYS, ENOLCK}) {
+    const TemporaryFolder folder;
+    const Failpoint failing{"row_file.lock:errno:" + std::to_string(reason)};
+    MetricsFile first{folder / "m.jsonl"};
+    first.on_begin({});
+    write_steps(first, 1, 2);
+    MetricsFile second{folder / "m.jsonl"};
+    EXPECT_NO_THROW(second.on_begin({.step = 1, .goes_on = true})) << reason;
+    write_steps(second, 2, 2);
+    EXPECT_EQ(steps_of(folder / "m.jsonl"), (Steps{1, 2})) << reason;
+  }
+}
+
+TEST(MetricsFile, WritesNothingToTheFileOfAnotherRunThatTookItsPlaceInMidRun) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  std::ostringstream warnings;
+  MetricsFile first{path, Log{0, warnings}};
+  write_steps(first, 1, 1);
+  std::filesystem::rename(path, folder / "moved.jsonl");
+  MetricsFile second{path};
+  write_steps(second, 7, 7);
+  write_steps(first, 2, 3);
+  write_steps(second, 8, 8);
+  EXPECT_EQ(steps_of(path), (Steps{7, 8}));
+  EXPECT_NE(warnings.str().find("another run writes to the file that lies there now"), std::string::npos)
+      << warnings.str();
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/observe/metrics_file.hpp>
 #include <ddpxx/observe/observer.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/parallel/ddp.hpp>
@@ -215,6 +216,22 @@ TEST(ConfiguredObservers, WriteTheFilesAndStopEarly) {
   std::getline(csv, header);
   EXPECT_THAT(header, HasSubstr("step,epoch,loss"));
   EXPECT_FALSE(std::filesystem::is_empty(folder / "board"));
+}
+
+TEST(ConfiguredObservers, RefuseTheFileOfAnotherRunOnAllRanksBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    auto config = make_config(group, 3);
+    config.training.metrics = (folder / "m.jsonl").string();
+    MetricsFile of_another_run{folder / "m.jsonl"};
+    if (group.rank() == 0) of_another_run.on_begin({});
+    Train trainer{group, make_model(), make_data(), config};
+    EXPECT_THAT(error_of([&] { trainer.fit(); }), HasSubstr("m.jsonl is in use by another run"));
+    EXPECT_EQ(trainer.steps_done(), 0);
+    if (group.rank() == 0) of_another_run.on_end({});
+    trainer.fit();
+    EXPECT_EQ(trainer.steps_done(), 3);
+  });
 }
 
 TEST(ConfiguredObservers, RefuseAMetricThatNoEvaluationHasOnAllRanks) {

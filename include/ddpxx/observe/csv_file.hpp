@@ -28,6 +28,7 @@ class CsvFile : public Observer {
   DDPXX_INLINE void on_begin(const RunBegan& run) override;
   DDPXX_INLINE Verdict on_step(const StepDone& event) override;
   DDPXX_INLINE Verdict on_evaluated(const Evaluated& event) override;
+  DDPXX_INLINE void on_end(const RunEnded&) override;
 
  private:
   class Cells;

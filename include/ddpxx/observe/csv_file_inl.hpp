@@ -142,6 +142,8 @@ DDPXX_INLINE Verdict CsvFile::on_evaluated(const Evaluated& event) {
   return Verdict::go_on;
 }
 
+DDPXX_INLINE void CsvFile::on_end(const RunEnded&) { file_.release(); }
+
 DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metrics& metrics, std::string_view prefix) {
   cells.add("time", at.time);
   cells.add("elapsed", at.elapsed);

@@ -26,6 +26,7 @@ class MetricsFile : public Observer {
   DDPXX_INLINE Verdict on_step(const StepDone& event) override;
   DDPXX_INLINE Verdict on_evaluated(const Evaluated& event) override;
   DDPXX_INLINE void on_snapshot(const SnapshotSaved& event) override;
+  DDPXX_INLINE void on_end(const RunEnded&) override;
 
  private:
   RowFile file_;

@@ -108,4 +108,6 @@ DDPXX_INLINE void MetricsFile::on_snapshot(const SnapshotSaved& event) {
                    .line());
 }
 
+DDPXX_INLINE void MetricsFile::on_end(const RunEnded&) { file_.release(); }
+
 }  // namespace ddpxx

@@ -27,21 +27,28 @@ struct RowFormat {
 /// cannot be written later on, because the disk is full for example, is lost with one warning: training goes on.
 /// A file holds the rows of one run: those of an earlier one are moved to another file and never removed. A file that
 /// was removed or replaced while the run goes on is opened again for the next row, with one warning.
+/// The run locks its file (flock) from its begin to its end, so that no other run cuts its rows or adds its own. The
+/// system releases the lock when the process ends, in whatever way. A file system without locks, and one of SMB, on
+/// which other programs could not read a locked file, do not keep two runs apart.
 class RowFile {
  public:
   /// Opens the file, and makes it and its folders where they are missing. What it holds stays until the run begins.
   /// Errors  `config`, naming the path and the reason: it cannot be opened, or is of another kind and holds something.
   RowFile(std::filesystem::path path, const RowFormat& format, Log log);
 
-  /// Keeps the rows up to and including `step`, after which the run goes on, and cuts later ones and a half-written
-  /// last one.
-  /// Errors  `storage`; the file is then as it was.
+  /// Takes the lock, keeps the rows up to and including `step`, after which the run goes on, and cuts later ones and a
+  /// half-written last one.
+  /// Errors  `config` if another run has the lock and keeps it for 3 s, or for 2 minutes on a file server; `storage`. The
+  ///         file is then as it was.
   void resume_at(std::int64_t step);
 
-  /// Begins a new run: the rows of an earlier run are moved from `metrics.jsonl` to `metrics.1.jsonl`, or the next
-  /// number that is free.
-  /// Errors  `storage`; the file is then as it was.
+  /// Begins a new run: takes the lock, and moves the rows of an earlier run from `metrics.jsonl` to `metrics.1.jsonl`,
+  /// or the next number that is free.
+  /// Errors  as of resume_at().
   void set_old_rows_aside();
+
+  /// Ends the run: releases the lock, so that another run may have the file.
+  void release();
 
   /// Adds a line, which ends with a line end. A file that holds nothing gets the header first.
   void append(std::string_view line);
@@ -63,8 +70,17 @@ class RowFile {
   bool is_in_place() const;
   bool is_of_this_kind() const;
   bool lacks_header() const;
-  /// Opens the file again, or makes a new one, after it was removed or replaced. Warns once.
+  /// Opens the file again, or makes a new one, after it was removed or replaced. Once the run has begun, it takes the
+  /// lock of that file, too, and does not wait for it. Warns once.
   void reopen_replaced_file();
+  /// Takes the lock of the regular file at the path, which is opened again if it was replaced. False if the rows cannot
+  /// go there, after a warning.
+  /// Errors  as of wait_for_lock().
+  bool take();
+  /// Takes the lock of the open file. Waits for a process that is just ending, and for a file server, which keeps the
+  /// lock of a machine that is lost for a while.
+  /// Errors  as of resume_at().
+  void wait_for_lock() const;
 
   std::filesystem::path path_;
   RowFormat format_;

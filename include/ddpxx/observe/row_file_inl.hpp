@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
@@ -11,18 +13,52 @@
 #include <ios>
 #include <string>
 #include <string_view>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/observe/row_file.hpp>
 
 namespace ddpxx {
+
+namespace detail {
+
+/// The kind of the file system of an open file, as statfs(2) numbers them; 0 if the system does not tell.
+inline std::uint32_t file_system_of(const Descriptor& file) {
+  struct statfs status {};
+  return ::fstatfs(file.get(), &status) == 0 ? static_cast<std::uint32_t>(status.f_type) : 0;
+}
+
+/// True for NFS, Ceph, Lustre, GPFS, BeeGFS and FUSE: the lock may be that of a machine that is lost.
+inline bool has_locks_of_other_machines(std::uint32_t file_system) {
+  static constexpr std::array<std::uint32_t, 6> kKinds{0x6969,     0x00C36400, 0x0BD00BD0,
+                                                       0x47504653, 0x19830326, 0x65735546};
+  return std::ranges::find(kKinds, file_system) != kKinds.end();
+}
+
+/// True for SMB: what one program has locked, no other one can read.
+inline bool locks_out_readers(std::uint32_t file_system) {
+  static constexpr std::array<std::uint32_t, 3> kKinds{0x517B, 0xFF534D42, 0xFE534D42};
+  return std::ranges::find(kKinds, file_system) != kKinds.end();
+}
+
+/// Takes the lock of an open file; false if another process has it. True also where the file cannot be locked.
+inline bool try_to_lock_rows(const Descriptor& file) {
+  if (locks_out_readers(file_system_of(file))) return true;
+  const bool fails = failpoint_fails("row_file.lock") || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;
+  return !fails || errno != EWOULDBLOCK;
+}
+
+}  // namespace detail
 
 DDPXX_INLINE Descriptor RowFile::open(const std::filesystem::path& path) {
   // Without O_NONBLOCK this would wait for a reader of a FIFO, and so would a write for a reader that has stopped.
@@ -88,11 +124,43 @@ DDPXX_INLINE RowFile::RowFile(std::filesystem::path path, const RowFormat& forma
                                   ", and is left as it is; name another file, or remove this one"};
 }
 
+DDPXX_INLINE void RowFile::wait_for_lock() const {
+  using std::chrono::steady_clock;
+  // The holder may be a killed process that has not ended yet.
+  constexpr std::chrono::seconds kEndOfProcess{3}, kEndOfLostMachine{120};
+  const bool may_be_lost = detail::has_locks_of_other_machines(detail::file_system_of(file_));
+  auto patience = kEndOfProcess;
+  for (const auto begun = steady_clock::now(); !detail::try_to_lock_rows(file_);
+       std::this_thread::sleep_for(std::chrono::milliseconds{100})) {
+    if (steady_clock::now() - begun < patience) continue;
+    if (!may_be_lost || patience == kEndOfLostMachine)
+      throw Error{Errc::config, path_.string() + " is in use by another run, and a " + std::string{format_.kind} +
+                                    " has the rows of one run: wait for it to end, or name another file" +
+                                    (may_be_lost ? "; if its machine is down, move the file away" : "")};
+    patience = kEndOfLostMachine;
+    log_.info(path_.string() + " is in use by another run: waiting up to " + std::to_string(patience.count()) +
+              " s, since a file server holds the lock of a machine that is lost for about 90 s");
+  }
+}
+
+DDPXX_INLINE bool RowFile::take() {
+  do {
+    if (!is_in_place()) reopen_replaced_file();
+    if (!is_regular() || !is_in_place()) return false;
+    wait_for_lock();
+  } while (!is_in_place());  // the run that had the lock has moved or replaced the file
+  return true;
+}
+
+DDPXX_INLINE void RowFile::release() {
+  if (is_regular()) ::flock(file_.get(), LOCK_UN);
+}
+
 DDPXX_INLINE void RowFile::set_old_rows_aside() {
+  has_begun_ = false;
+  const bool is_ours = is_regular() && take();
   has_begun_ = true;
-  if (!is_regular()) return;
-  if (!is_in_place()) reopen_replaced_file();
-  if (!is_regular() || !is_in_place() || std::filesystem::file_size(path_) == 0) return;
+  if (!is_ours || std::filesystem::file_size(path_) == 0) return;
   auto other = path_;
   std::error_code failure;
   for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(other, failure)); ++number)
@@ -100,14 +168,15 @@ DDPXX_INLINE void RowFile::set_old_rows_aside() {
   std::filesystem::rename(path_, other, failure);
   if (!failure) file_ = open(path_);
   if (failure || !file_) throw file_error(Errc::storage, "cannot move the rows of an earlier run out of", path_);
+  wait_for_lock();
   log_.info("the rows of an earlier run in " + path_.string() + " are now in " + other.string());
 }
 
 DDPXX_INLINE void RowFile::resume_at(std::int64_t step) {
+  has_begun_ = false;
+  const bool is_ours = is_regular() && take();
   has_begun_ = true;
-  if (!is_regular()) return;
-  if (!is_in_place()) reopen_replaced_file();
-  if (!is_regular() || !is_in_place()) return;
+  if (!is_ours) return;
   write_file_atomic(path_, [&](File& kept) {
     std::ifstream rows{path_, std::ios::binary};
     if (!rows) throw file_error(Errc::storage, "cannot read", path_);
@@ -127,6 +196,7 @@ DDPXX_INLINE void RowFile::resume_at(std::int64_t step) {
   });
   file_ = open(path_);
   if (!file_) throw file_error(Errc::storage, "cannot open the " + std::string{format_.kind}, path_);
+  wait_for_lock();
 }
 
 DDPXX_INLINE void RowFile::reopen_replaced_file() {
@@ -140,6 +210,8 @@ DDPXX_INLINE void RowFile::reopen_replaced_file() {
     failure_text = "what lies there now is not a regular file";
   else if (!is_of_this_kind())
     failure_text = "what lies there now is not a " + std::string{format_.kind} + " and is left as it is";
+  else if (has_begun_ && !detail::try_to_lock_rows(file))
+    failure_text = "another run writes to the file that lies there now";
   else
     file_ = std::move(file);
   if (!std::exchange(has_warned_of_loss_, true))
