@@ -64,9 +64,11 @@ inline LoadedLibraries loaded_libraries(const std::filesystem::path& program) {
   for (std::string line; std::getline(lines, line);) {
     static constexpr std::string_view kArrow = " => ";
     const auto arrow = line.find(kArrow);
+    if (arrow == std::string::npos) continue;
     const auto start = line.find_first_not_of("\t ");
-    if (arrow == std::string::npos || belongs_to_machine(std::string_view{line}.substr(start))) continue;
-    const auto name = line.substr(start, arrow - start);
+    // The ldd of some systems, such as Arch Linux, has the path of the dynamic linker in front of the arrow, too.
+    const auto name = std::filesystem::path{line.substr(start, arrow - start)}.filename().string();
+    if (belongs_to_machine(name)) continue;
     const auto path = line.substr(arrow + kArrow.size(), line.rfind(" (") - arrow - kArrow.size());
     if (path.starts_with("not found"))
       throw ddpxx::Error{ddpxx::Errc::config,

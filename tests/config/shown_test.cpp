@@ -142,6 +142,20 @@ TEST_F(Shown, IsAConfigurationToBeginWith) {
   }
 }
 
+TEST_F(Shown, IsNoConfigurationToBeginWithWhereOnlyItsSchemaIsThere) {
+  write("half.schema.json", "{}");
+  try {
+    parse({"init", "half.yaml"});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "argument 1: \"init half.yaml\": half.schema.json is there already; choose another name, or remove it");
+  }
+  EXPECT_FALSE(std::filesystem::exists("half.yaml"));
+  EXPECT_EQ(read("half.schema.json"), "{}");
+}
+
 TEST_F(Shown, IsAWrongConfigurationByRankZeroOnly) {
   // When rank 0 has exited, a launcher ends rank 1, which still waits, before rank 1 prints anything.
   const auto be_ended_as_rank_1 = [] {

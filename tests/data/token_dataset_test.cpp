@@ -13,6 +13,7 @@
 #include <ddpxx/data/held_out_text.hpp>
 #include <ddpxx/data/token_dataset.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::token_dataset_test {
@@ -60,6 +61,13 @@ TEST_F(Tokens, OfAWrongFileAreDataErrors) {
   expect_error({.path = file({}), .block_size = 2, .vocab_size = 8}, "has 0, and a sample");
   expect_error({.path = file({1, 2, 8, 3}), .block_size = 2, .vocab_size = 8}, "token 2 of ");
   expect_error({.path = (folder_ / "none").string(), .block_size = 2}, "none");
+}
+
+TEST_F(Tokens, OfSamplesWithoutALengthAreAnErrorOfTheConfig) {
+  for (const std::int64_t length : {0, -1}) {
+    const TokenDatasetConfig config{.path = file({1, 2, 3}), .block_size = length, .vocab_size = 8};
+    EXPECT_EQ(code_of([&] { const TokenDataset dataset{config}; }), Errc::config) << length;
+  }
 }
 
 TEST_F(Tokens, AreNotWhatFilesOfOtherFormatsHold) {

@@ -72,6 +72,18 @@ def check_read_only(folder):
     assert done.returncode == 0 and (folder / "of read-only/bin/read-only").exists(), done
 
 
+def check_other_ldd(folder):
+    """An ldd that writes the dynamic linker as a path with an arrow, as on Arch Linux."""
+    ldd = folder / "other/ldd"
+    ldd.write_text(f"#!/bin/sh\n{shutil.which('ldd')} \"$@\" | sed -E 's,^\\t(/[^ ]*/ld-[^ ]*) ,\\t\\1 => \\1 ,'\n")
+    ldd.chmod(0o755)
+    lines = run(ldd, BIN / "ddpxx-run").stdout
+    assert re.search(r"^\t/\S*/ld-\S* => /\S*/ld-", lines, re.MULTILINE), lines
+    done = run(BIN / "ddpxx", "bundle", BIN / "ddpxx-run", f"to={folder}/with another ldd",
+               env={**os.environ, "PATH": f"{ldd.parent}:{os.environ['PATH']}"})
+    assert done.returncode == 0 and not list((folder / "with another ldd/lib").glob("ld-*")), done
+
+
 def main():
     for program in ("patchelf", "unshare"):
         if not shutil.which(program):
@@ -86,6 +98,7 @@ def main():
         shutil.copy(BIN / "mingpt", folder / "other/mingpt")
         check_refusals(folder)
         check_read_only(folder)
+        check_other_ldd(folder)
         done = bundle(BIN / "mingpt", BIN / "ddpxx-run", f"to={folder}/all in one")
         assert done.returncode == 0 and re.match(r"2 programs and \d+ libraries \(\d+ MB\) in ", done.stdout), done
         libraries = {path.name for path in (folder / "all in one/lib").iterdir()}

@@ -29,9 +29,15 @@ DDPXX_INLINE Decoded decode_duration(std::int64_t& count, const RawValue& value,
     return {.problem = shown(value.text) + " is not a duration" + in_brackets(allowed_durations(facts)),
             .place = value.place};
   const auto whole = *nanoseconds / limits.period;
-  if (*nanoseconds % limits.period != 0 || whole < limits.lowest || whole > limits.highest)
+  if (*nanoseconds % limits.period != 0)
     return {.problem = shown(value.text) + " is not a multiple of " + nanoseconds_text(limits.period),
             .place = value.place};
+  if (whole < limits.lowest || whole > limits.highest) {
+    // In nanoseconds this bound fits into 64 bits, since the duration is beyond it and fits; the other one may not.
+    const bool is_low = whole < limits.lowest;
+    const auto bound = nanoseconds_text((is_low ? limits.lowest : limits.highest) * limits.period);
+    return {.problem = out_of_range(value.text, (is_low ? "at least " : "at most ") + bound), .place = value.place};
+  }
   // The bounds of the range were rounded to double, too.
   if (!is_within(facts.range, static_cast<double>(*nanoseconds) / std::nano::den))
     return {.problem = out_of_range(value.text, allowed_text(facts)), .place = value.place};

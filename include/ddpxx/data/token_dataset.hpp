@@ -31,14 +31,14 @@ namespace ddpxx {
 /// read: the ranks of a machine share its pages, and it may be larger than the memory.
 /// Errors  `data` if the file cannot be read, has an odd number of bytes, is too short for one sample, holds text,
 ///         32-bit numbers or a NumPy header, or has an id of vocab_size or more. Ids in the middle of the file are
-///         checked when a batch reads them.
+///         checked when a batch reads them. `config` for a block_size below 1.
 /// Source  nanoGPT's data/openwebtext/prepare.py.
 class TokenDataset {
  public:
   using Config = TokenDatasetConfig;
 
   explicit TokenDataset(const Config& config)
-      : config_{config}, file_{config.path, Errc::data}, checksum_{check_ends()} {}
+      : config_{checked(config)}, file_{config.path, Errc::data}, checksum_{check_ends()} {}
 
   std::int64_t size() const noexcept { return num_tokens() - config_.block_size; }
   std::int64_t block_size() const noexcept { return config_.block_size; }
@@ -71,6 +71,13 @@ class TokenDataset {
   static constexpr std::int64_t kTokenBytes = 2;
   static constexpr std::int64_t kCheckedTokens = 1 << 19;  ///< 1 MiB at each end of the file.
   static_assert(std::endian::native == std::endian::little, "the file's numbers are in little-endian order");
+
+  /// A program may set a config in code, where no parser checks it.
+  static const Config& checked(const Config& config) {
+    if (config.block_size < 1)
+      throw Error{Errc::config, "block_size is " + std::to_string(config.block_size) + ", and must be at least 1"};
+    return config;
+  }
 
   /// Copies `count` ids from token `first` on, and checks them.
   void copy(std::int64_t first, std::int64_t count, std::int64_t* ids) const {

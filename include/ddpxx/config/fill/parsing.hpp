@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -134,7 +135,7 @@ class Parsing {
     return explain_unknown_key(table_, path, first_unknown_segment(table_, path), path_segments(path).size());
   }
 
-  /// Writes a first configuration and its schema. Existing files are not overwritten.
+  /// Writes a first configuration and its schema, or neither. Existing files are not overwritten.
   [[noreturn]] void write_starter() const {
     if (!is_first_rank()) show("");
     if (line_.subject.text.empty()) show(starter_yaml(table_, program_ + ".schema.json"));
@@ -142,6 +143,10 @@ class Parsing {
     if (file.extension() == ".json") refuse_subject("init writes YAML: name the file .yaml");
     auto schema = file;
     schema.replace_extension(".schema.json");
+    for (const auto& path : {file, schema}) {
+      std::error_code unknown;  // a file that cannot be examined cannot be made either, which is reported below
+      if (std::filesystem::exists(std::filesystem::symlink_status(path, unknown))) refuse_taken(path);
+    }
     for (const auto& [path, text] : {std::pair{file, starter_yaml(table_, schema.filename().string())},
                                      std::pair{schema, json_schema(table_, program_)}})
       write_new(path, text);
@@ -155,7 +160,11 @@ class Parsing {
     } catch (const Error& error) {
       refuse_subject(error.what());
     }
-    if (!is_new) refuse_subject(path.string() + " is there already; choose another name, or remove it");
+    if (!is_new) refuse_taken(path);
+  }
+
+  [[noreturn]] void refuse_taken(const std::filesystem::path& path) const {
+    refuse_subject(path.string() + " is there already; choose another name, or remove it");
   }
 
   void read_sources() {
