@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <fcntl.h>
 #include <iostream>
 #include <span>
 #include <sstream>
@@ -11,6 +12,7 @@
 
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file_size_signal.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/agent.hpp>
@@ -43,7 +45,8 @@ void report(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ddpxx::detail::open_standard_descriptors();
+  ddpxx::detail::open_standard_descriptors(O_RDWR);
+  ddpxx::ignore_file_size_signal();  // a log that cannot grow any more must not end the run
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     if (!arguments.empty() && arguments.front() == "--version") {

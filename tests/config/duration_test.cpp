@@ -1,7 +1,9 @@
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <optional>
+#include <ratio>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -40,6 +42,11 @@ struct Limited {
                   field<&Limited::limit>("In all", above(0)), field<&Limited::timeout>("", between(1min, 1h)),
                   field<&Limited::steps>("", at_most(1.5)));
   }
+};
+
+struct Short {
+  std::chrono::duration<std::int16_t> wait{1};
+  std::chrono::duration<std::uint32_t, std::milli> pause{1};
 };
 
 TEST(ADuration, HasFiniteBounds) {
@@ -95,6 +102,13 @@ TEST(ADuration, HasARangeOfDurationsOrSeconds) {
             "argument 1: \"timeout=5\": \"5\" is not a duration (allowed: 1m to 1h, as 500ms, 30s, 10m, 1h30m, 2d)");
 }
 
+TEST(ADuration, IsOutOfRangeWhereItsTypeCannotCountIt) {
+  EXPECT_EQ(fill<Short>("", {"wait=10h", "pause=-5ms"}).problems,
+            "argument 1: \"wait=10h\": \"10h\" is out of range (allowed: at most 32767s)\n"
+            "argument 2: \"pause=-5ms\": \"-5ms\" is out of range (allowed: at least 0s)");
+  EXPECT_EQ(fill<Short>("wait: -32768s\npause: 4294967295ms\n").problems, "");
+}
+
 TEST(ADuration, ShowsItsRangeInHelpAndSchema) {
   const auto& table = table_of<Limited>();
   EXPECT_EQ(help_text(table, "limit"),
@@ -110,7 +124,8 @@ TEST(ADuration, NeedsAUnitThatItIsAMultipleOf) {
     return problems.substr(problems.find("\": ") + 3);
   };
   const std::string allowed = " is not a duration (allowed: as 500ms, 30s, 10m, 1h30m, 2d)";
-  for (const std::string text : {"5", "5 minuets", "", "m", "5x", "1h30", "1e400s", "3000000d", "0.5ns"})
+  for (const std::string text :
+       {"5", "5 minuets", "", "m", "5x", "1h30", "1e400s", "3000000d", "0.5ns", "5mins", "1:30:5u"})
     EXPECT_EQ(problem(("exact=" + text).c_str()), '"' + text + '"' + allowed);
   EXPECT_EQ(problem("limit=90m"), "\"90m\" is not a multiple of 1h");
   EXPECT_EQ(problem("timeout=1500ms"), "\"1500ms\" is not a multiple of 1s");

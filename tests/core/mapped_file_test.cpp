@@ -1,6 +1,10 @@
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <stop_token>
+#include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -34,6 +38,21 @@ TEST(MappedFile, MayBeLargerThanTheMemory) {
   ASSERT_EQ(map.bytes().size(), kSize);
   EXPECT_EQ(map.bytes().front(), std::byte{'f'});
   EXPECT_EQ(map.bytes().back(), std::byte{0});
+}
+
+TEST(MappedFile, HasTheSizeOfItsMappingWhereTheFileGrowsMeanwhile) {
+  constexpr std::uintmax_t kPage = 4096, kMaxSize = std::uintmax_t{1} << 30;
+  const TemporaryFolder folder;
+  const auto path = folder.file("growing", std::string(kPage, 'x'));
+  const std::jthread writer{[&path](const std::stop_token& ended) {
+    for (auto size = 2 * kPage; size <= kMaxSize && !ended.stop_requested(); size += kPage)
+      std::filesystem::resize_file(path, size);
+  }};
+  for (int i = 0; i < 20'000; ++i) {
+    const MappedFile map{path, Errc::storage};
+    ASSERT_GE(map.bytes().size(), kPage);
+    ASSERT_LE(map.bytes().back(), std::byte{'x'});  // a byte behind the mapping ends the process
+  }
 }
 
 }  // namespace

@@ -139,6 +139,8 @@ TEST(Seconds, AddUpTheirParts) {
 TEST(Seconds, RefuseOtherTexts) {
   for (const char* text : {"", "s", "5 minuets", "1h30", "10x", "1h-5m", "h1", "010s", "1h30m ", "ms"})
     EXPECT_FALSE(parse_seconds(text).has_value()) << text;
+  for (const char* text : {"5mins", "5 mins", "1h30mins", "5minin", "1:30:5m", "1:30:"})
+    EXPECT_FALSE(parse_seconds(text).has_value()) << text << " must not become milliseconds";
 }
 
 TEST(ByteText, IsShortAndBinary) {

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -9,13 +10,16 @@
 #include <stdexcept>
 #include <streambuf>
 #include <string>
+#include <sys/resource.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file.hpp>
 #include <ddpxx/core/mapped_file.hpp>
 #include <ddpxx/core/program_end.hpp>
 #include <ddpxx/core/program_frame.hpp>
@@ -100,6 +104,39 @@ TEST(Program, EndsWith4WhereAMappedFileIsShortenedUnderIt) {
                 std::exit(std::to_integer<int>(map.bytes()[50'000]));
               }),
               ExitedWithCode(4), "was shortened by another program while its bytes were in use");
+}
+
+TEST(Program, EndsWith4WhereAFileWouldExceedItsLimit) {
+  const TemporaryFolder folder;
+  EXPECT_EXIT(run([&] {
+                const rlimit limit{4096, 4096};
+                ::setrlimit(RLIMIT_FSIZE, &limit);
+                ddpxx::write_file_atomic(folder / "file", std::string(10'000, 'x'));
+              }),
+              ExitedWithCode(4), "name: error: cannot write .*: File too large");
+}
+
+TEST(Program, KeepsItsOwnActionForFilesThatExceedTheirLimit) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGXFSZ, [](int) { std::_Exit(42); });
+        run([] { std::raise(SIGXFSZ); });
+      },
+      ExitedWithCode(42), "^$");
+}
+
+TEST(Program, GivesNoFileTheNumberOfAClosedStandardStream) {
+  EXPECT_EXIT(
+      {
+        ::close(STDIN_FILENO);
+        ::close(STDOUT_FILENO);
+        run([] {
+          const bool is_behind = ::open("/dev/zero", O_RDONLY) > STDERR_FILENO;
+          return is_behind && ::write(STDOUT_FILENO, "x", 1) < 0 ? 42 : 1;
+        });
+      },
+      ExitedWithCode(42), "^$")
+      << "a file must not get what the program prints, and a failure to print must be noticed";
 }
 
 TEST(Program, KeepsItsOwnHandlerOfBusErrors) {

@@ -296,6 +296,24 @@ TEST_P(S3Servers, GiveListsPageByPage) {
   remove_all(storage);
 }
 
+TEST(S3Keys, ThatNoNameHasAreLeftOutOfListsWithOneWarning) {
+  const auto server = s3_server("ceph");  // SeaweedFS takes "a//b" for "a/b"
+  const auto place = s3_place(server, "keys");
+  detail::S3Client client{place.bucket, s3_config(server)};
+  const auto key = place.prefix + "books//2.txt";
+  const std::array content{bytes_of("two")};
+  ASSERT_TRUE(client.send({.operation = "PutObject", .method = "PUT", .key = key, .query = "", .body = content}).ok());
+  S3Storage storage{place, s3_config(server)};
+  storage.write("books/1.txt", std::array{bytes_of("one")});
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(storage.list("books"), ElementsAre(StoredObject{"books/1.txt", 3}));
+  const auto warning = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warning, HasSubstr("are left out, such as s3://" + place.bucket + '/' + key + ": copy them"));
+  EXPECT_EQ(std::ranges::count(warning, '\n'), 1) << warning;
+  EXPECT_TRUE(client.send({.operation = "DeleteObject", .method = "DELETE", .key = key, .query = ""}).ok());
+  remove_all(storage);
+}
+
 TEST(OpenStorage, TellsPlacesApart) {
   EXPECT_NE(dynamic_cast<Folder*>(open_storage("runs/one").get()), nullptr);
   const auto storage = open_storage("s3://bucket/runs/one");

@@ -20,13 +20,15 @@ class MappedFile {
  public:
   MappedFile(const std::filesystem::path& path, Errc code) {
     const auto file = File::open(path, code);
-    if (file.size() == 0) return;  // mmap refuses empty files
+    // The file may grow meanwhile, and `bytes_` must not be larger than the mapping.
+    const auto size = file.size();
+    if (size == 0) return;  // mmap refuses empty files
     // Without MAP_NORESERVE the kernel refuses a file that is larger than memory and swap together: each of its pages
     // might be written and would then need memory of its own.
     void* const start =
-        ::mmap(nullptr, file.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.descriptor(), 0);
+        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.descriptor(), 0);
     if (start == MAP_FAILED) throw file_error(code, "cannot map", path);
-    bytes_ = {static_cast<std::byte*>(start), file.size()};
+    bytes_ = {static_cast<std::byte*>(start), size};
   }
   MappedFile(MappedFile&& other) noexcept : bytes_{std::exchange(other.bytes_, {})} {}
   MappedFile& operator=(MappedFile&&) = delete;

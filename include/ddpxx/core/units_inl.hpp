@@ -133,7 +133,9 @@ namespace detail {
 DDPXX_INLINE std::string with_time_units(std::string_view text) {
   std::string result{text};
   const auto colons = std::ranges::count(text, ':');
-  if (colons == 2 || colons == 3) {
+  // The last part is seconds only if it ends as a number: with an `s` behind it, `1:30:5m` would end in milliseconds.
+  const bool ends_as_number = !text.empty() && (is_digit(text.back()) || text.back() == '.');
+  if (ends_as_number && (colons == 2 || colons == 3)) {
     std::string_view units = colons == 3 ? "dhm" : "hm";
     for (char& c : result)
       if (c == ':') {
@@ -147,7 +149,11 @@ DDPXX_INLINE std::string with_time_units(std::string_view text) {
       while (result[i] == '0' && is_digit(result[i + 1]) && begins_part(i)) result.erase(i, 1);  // `05` is five
     result += 's';
   }
-  for (auto at = result.find("min"); at != std::string::npos; at = result.find("min", at)) result.erase(at + 1, 2);
+  for (auto at = result.find("min"); at != std::string::npos; at = result.find("min", at + 1)) {
+    const auto end = at + 3;
+    // A letter behind it makes another word: without its `in`, `5mins` would be five milliseconds.
+    if (end == result.size() || result[end] < 'a' || result[end] > 'z') result.erase(at + 1, 2);
+  }
   return result;
 }
 

@@ -114,7 +114,8 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl
-  for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGCHLD}) ::signal(number, SIG_DFL);
+  for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGCHLD, SIGXFSZ})
+    ::signal(number, SIG_DFL);
   ::signal(SIGTTOU, SIG_IGN);  // to a terminal it is a background job, which SIGTTOU would stop at a write
   sigset_t none;
   ::sigemptyset(&none);

@@ -24,6 +24,9 @@ namespace detail {
 ///   there is a save_dir, and `connect` chooses the number of threads, keeps freed memory on a CPU, silences the
 ///   backends' log and ignores SIGPIPE.
 /// - It handles SIGBUS, unless the program does: a mapped file that another program shortens is an error with code 4.
+/// - It ignores SIGXFSZ, unless the program handles it: a file that would exceed `ulimit -f` is an error with code 4.
+/// - It opens /dev/null for standard descriptors that are closed, so that no file or socket gets what is printed;
+///   printing to them fails as before.
 /// - It handles SIGRTMIN, unless the program does: the call stack of the main thread is written to standard error. A
 ///   launcher of ddpxx asks for it where a rank hangs.
 /// - It sets the terminate handler: an error that a backend of LibTorch throws in a thread of its own, as NCCL's does

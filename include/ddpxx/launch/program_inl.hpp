@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cxxabi.h>
 #include <exception>
+#include <fcntl.h>
 #include <functional>
 #include <iostream>
 #include <optional>
@@ -21,6 +22,7 @@
 #include <ddpxx/core/call_stack.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/file_size_signal.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/milestone.hpp>
@@ -30,6 +32,7 @@
 #include <ddpxx/launch/error_file.hpp>
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/launch/spawn.hpp>
+#include <ddpxx/launch/standard_descriptors.hpp>
 
 namespace ddpxx {
 
@@ -135,12 +138,14 @@ inline Error backend_error(std::string text) {
 
 [[noreturn]] DDPXX_INLINE void detail::run_body(const std::string& name, const std::function<int()>& body) {
   std::optional<Error> refusal;
+  ignore_file_size_signal();
   try {
     adopt_launcher();
     if (const auto code = spawn_ranks_of_program()) std::_Exit(*code);
   } catch (const Error& error) {
     refusal = error;
   }
+  open_standard_descriptors(O_RDONLY);
   const auto rank = environment("RANK");
   const auto say = [&](const std::string& text) {
     std::cout.flush();

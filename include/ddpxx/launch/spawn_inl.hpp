@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <fcntl.h>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -65,7 +66,7 @@ DDPXX_INLINE std::optional<int> spawn_ranks_of_program() {
                                     harmless(*value) +
                                     ": a launcher has started this process as a rank already; leave spawn out, or "
                                     "unset RANK, WORLD_SIZE and LOCAL_RANK"};
-  open_standard_descriptors();
+  open_standard_descriptors(O_RDWR);
   LaunchPlan plan;
   plan.ranks_per_node = read_ranks_per_node(LaunchFlag{.name = "spawn"}, request->value);
   plan.program = running_program();

@@ -37,14 +37,6 @@ inline constexpr std::string_view kChecksumKey = "ddpxx.checksum";
 inline constexpr std::string_view kChecksumFront = "\"ddpxx.checksum\":\"";
 inline constexpr std::string_view kNoChecksum = "00000000";  // in place of the checksum while it is computed
 
-/// Returns the checksum as eight hexadecimal digits.
-inline std::string checksum_text(std::uint32_t sum) {
-  std::string digits{kNoChecksum};
-  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, sum >>= 4)
-    *digit = "0123456789abcdef"[sum & 0xFU];
-  return digits;
-}
-
 inline Bytes bytes_of_tensor(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
@@ -56,7 +48,7 @@ inline void check_sum(std::string_view file, std::size_t header_end) {
   auto sum = crc32c(ddpxx::bytes_of(file.substr(0, digits)));
   sum = crc32c(ddpxx::bytes_of(kNoChecksum), sum);
   sum = crc32c(ddpxx::bytes_of(file.substr(digits + kNoChecksum.size())), sum);
-  if (file.substr(digits, kNoChecksum.size()) != checksum_text(sum)) refuse_header("its checksum is wrong");
+  if (file.substr(digits, kNoChecksum.size()) != crc32c_text(sum)) refuse_header("its checksum is wrong");
 }
 
 /// Returns a view that keeps the mapping alive, or a copy if the tensor does not begin at a multiple of its element
@@ -137,7 +129,7 @@ DDPXX_INLINE void write_safetensors(const std::filesystem::path& path, const Nam
     write(header_bytes);
     write(bytes_of(json));
     for (const auto& [name, tensor] : in_order) write(detail::bytes_of_tensor(tensor.detach().cpu().contiguous()));
-    file.write_at(digits, bytes_of(detail::checksum_text(sum)));
+    file.write_at(digits, bytes_of(crc32c_text(sum)));
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <aws/common/date_time.h>
 #include <charconv>
 #include <chrono>
@@ -97,6 +98,7 @@ class S3Storage final : public Storage {
 
   S3Place place_;
   detail::S3Client client_;
+  std::atomic<bool> has_warned_ = false;  // `list` warns once of keys that it leaves out
 };
 
 inline std::string S3Storage::draw_number() {
@@ -256,6 +258,7 @@ void S3Storage::each_page(detail::S3Client& client, const Action& action, const 
 
 inline std::vector<StoredObject> S3Storage::list(const std::string& prefix) {
   std::vector<StoredObject> found;
+  std::optional<std::string> left_out;
   const auto take = [&](const std::string& page) {
     const bool is_encoded = detail::has_encoded_keys(page);
     for (const auto entry : detail::xml_elements(page, "Contents")) {
@@ -264,6 +267,10 @@ inline std::vector<StoredObject> S3Storage::list(const std::string& prefix) {
       auto name = key.substr(place_.prefix.size());
       // A name that ends with '/' is a folder made by a bucket browser. A leading dot marks a probe.
       if (name.empty() || name.ends_with('/') || name[name.rfind('/') + 1] == '.') continue;
+      if (!detail::is_plain_path(name)) {  // no other function takes such a name
+        if (!left_out) left_out = std::move(name);
+        continue;
+      }
       std::uint64_t size = 0;
       const auto digits = detail::xml_text(entry, "Size");
       std::from_chars(digits.data(), digits.data() + digits.size(), size);
@@ -277,6 +284,9 @@ inline std::vector<StoredObject> S3Storage::list(const std::string& prefix) {
               const auto token = detail::xml_text(page, "NextContinuationToken");
               return token.empty() ? token : "&continuation-token=" + detail::percent_encode(token);
             });
+  if (left_out && !has_warned_.exchange(true))
+    Log{0}.warn("objects whose keys have an empty part, . or .. between slashes are left out, such as " +
+                place_.text(*left_out) + ": copy them to other keys to use them");
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return found;
 }
