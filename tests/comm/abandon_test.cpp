@@ -1,12 +1,15 @@
-// A rank fails while its process stays alive. The ranks are threads here, so no connection is closed by the end of a
-// process.
+// A rank fails while its process stays alive. The ranks are threads in most tests, so no connection is closed by the
+// end of a process.
 #include <barrier>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -162,6 +165,38 @@ TEST_P(AbandonOver, TellsPeersThatWaitInAPart) {
         all_done.arrive_and_wait();
       },
       options(GetParam()));
+}
+
+// Each rank in turn has such a child; rank 0 also serves the store.
+TEST_P(AbandonOver, AForkedChildThatEndsItsCopyOfAGroupLeavesThatOfItsParent) {
+  spawn_ranks(2,
+              [](Group& group) {
+                const int rank = group.rank();
+                auto part = group.split({.color = 0, .rank = rank, .size = 2});
+                for (int parent = 0; parent < 2; ++parent) {
+                  if (rank == parent) {
+                    const auto child = ::fork();
+                    if (child == 0) {
+                      part.abandon();
+                      { const Group copy{std::move(group)}; }
+                      std::_Exit(part.size() == 1 ? 0 : 1);
+                    }
+                    int status = -1;
+                    ::waitpid(child, &status, 0);
+                    EXPECT_EQ(status, 0);
+                  }
+                  for (const auto* members : {&group, &part}) {
+                    auto sum = at::ones({100'000});
+                    all_reduce(sum, *members);
+                    EXPECT_TRUE(at::equal(sum, at::full({100'000}, 2.0)));
+                  }
+                }
+                auto later = group.split({.color = 0, .rank = rank, .size = 2});
+                barrier(later);
+                later.leave();
+                part.leave();
+              },
+              {.ranks = Ranks::processes, .comm = {.backend = GetParam()}});
 }
 
 // Rank 1's connection to rank 2, its neighbour, is closed by then; rank 1 must still close its connection to rank 0.

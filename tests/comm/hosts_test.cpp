@@ -328,6 +328,32 @@ TEST(Hosts, ARankThatAbandonsTheGroupIsAnErrorOnAllOthersAtOnce) {
   });
 }
 
+TEST(Hosts, AForkedChildThatEndsItsCopyOfAGroupLeavesThatOfItsParent) {
+  on_hosts(
+      {2, 2},
+      [](Group& group) {
+        if (group.rank() % 3 == 0) {
+          const auto child = ::fork();
+          if (child == 0) {
+            {
+              const Group copy{std::move(group)};
+            }
+            std::_Exit(0);
+          }
+          int status = -1;
+          ::waitpid(child, &status, 0);
+          EXPECT_EQ(status, 0);
+        }
+        auto sum = at::ones({100'000});
+        all_reduce(sum, group);
+        EXPECT_TRUE(sum.eq(4).all().item<bool>());
+        auto received = at::zeros({4}, at::kLong);
+        all_to_all(received, at::full({4}, group.rank(), at::kLong), {}, {}, group);
+        EXPECT_TRUE(at::equal(received, at::arange(4, at::kLong)));
+      },
+      Ranks::processes);
+}
+
 TEST(Hosts, RanksOfAHostThatCallDifferentCollectivesAreToldEvenIfATensorIsEmpty) {
   on_hosts({2, 2}, [](Group& group) {
     auto own = at::ones({group.rank() == 0 ? 0 : 5});

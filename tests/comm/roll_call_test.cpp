@@ -136,6 +136,19 @@ TEST(RankIntroduction, OffersNoLoopbackAddressWhereOtherHostsMayCome) {
   EXPECT_FALSE(on_one_host(std::vector{facts, rank_on("b", "10.0.0.2", "", AF_INET)}));
 }
 
+TEST(RankIntroduction, RanksOfOneMachineAreKeptApartByContainers) {
+  const auto are_kept_apart = [](const std::vector<std::string>& memories) {
+    std::vector<RankIntroduction> ranks(memories.size());
+    for (std::size_t i = 0; i < memories.size(); ++i) ranks[i].memory = memories[i];
+    return are_kept_apart_by_containers(ranks);
+  };
+  EXPECT_TRUE(are_kept_apart({"boot/pid:[1]", "boot/pid:[2]"}));
+  EXPECT_TRUE(are_kept_apart({"other/pid:[1]", "boot/pid:[1]", "boot/pid:[2]"}));
+  EXPECT_FALSE(are_kept_apart({"boot/pid:[1]", "boot/pid:[1]", "other/pid:[2]"})) << "two machines";
+  EXPECT_FALSE(are_kept_apart({"boot/pid:[1]", "boot/pid:[2]", ""})) << "a rank uses another backend";
+  EXPECT_FALSE(are_kept_apart({"/pid:[1]", "/pid:[2]"})) << "the ranks do not know their machines";
+}
+
 // Debian's /etc/hosts has "127.0.1.1 name" on the master, and the name resolves to IPv6 on other hosts.
 TEST(RankIntroduction, TheRouteOfAnotherHostChoosesTheFamily) {
   const auto master = rank_on("a", "10.0.0.1", "fd00::1", AF_UNSPEC),

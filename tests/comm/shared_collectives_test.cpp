@@ -40,6 +40,18 @@ Memory make_memory(int size) {
   return memory;
 }
 
+TEST(SharedCollectives, EachByteOfTheMemoryIsInThePartOfOneRank) {
+  for (const int size : {1, 2, 7}) {
+    std::size_t end = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const auto part = SharedCollectives::part_of(rank, size);
+      EXPECT_EQ(part.begin, end) << rank << " of " << size;
+      end += part.bytes;
+    }
+    EXPECT_EQ(end, SharedCollectives::memory_bytes(size));
+  }
+}
+
 using Body = std::function<void(SharedCollectives&, int rank)>;
 
 /// Runs `body` on `size` ranks; returns what each rank has thrown, or an empty text.

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -28,6 +29,7 @@
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/shared_rounds.hpp>
+#include <ddpxx/comm/shared_segment.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/testing.hpp>
 
@@ -82,6 +84,21 @@ TEST(SharedMemory, HasNoNameThatAKilledProcessCouldLeave) {
         EXPECT_THAT(maps, testing::Not(HasSubstr("/dev/shm/")));
       },
       processes());
+}
+
+TEST(SharedSegment, TakesMemoryBeforeItsFirstUseOrSaysThatItCannot) {
+  constexpr std::size_t kBytes = 1 << 20;
+  const auto segment = detail::SharedSegment::make(kBytes);
+  const auto taken = [&] {
+    struct ::stat facts {};
+    EXPECT_EQ(::fstat(segment.fd(), &facts), 0);
+    return static_cast<std::size_t>(facts.st_blocks) * 512;
+  };
+  EXPECT_EQ(taken(), 0U);
+  segment.reserve(kBytes / 2, kBytes / 2);
+  EXPECT_GE(taken(), kBytes / 2);
+  EXPECT_EQ(segment.data()[kBytes - 1], std::byte{0});
+  EXPECT_EQ(code_of([&] { segment.reserve(kBytes, 1); }), Errc::memory) << "the segment does not grow";
 }
 
 TEST(SharedMemory, GivesBackItsMemoryAndItsThread) {
@@ -461,13 +478,14 @@ struct TwoRanks {
 };
 
 /// Connects two ranks, in processes of their own; rank 1 calls `separate` before, and `backends` are their settings.
-TwoRanks with_separate_rank(const std::function<bool()>& separate, const std::array<Backend, 2>& backends) {
+TwoRanks with_separate_rank(const std::function<bool()>& separate, const std::array<Backend, 2>& backends,
+                            double join_timeout = 60) {
   constexpr int kSkipped = 77;
   const auto [listener, port] = loopback_listener();
   SharedValue<std::array<std::array<char, 1000>, 2>> results, logs;
   const auto run = [&, at = "tcp://127.0.0.1:" + std::to_string(port), socket = listener](int rank) {
     at::set_num_threads(1);
-    ConnectOptions options{{.join_timeout = 60, .backend = backends.at(static_cast<std::size_t>(rank))}};
+    ConnectOptions options{{.join_timeout = join_timeout, .backend = backends.at(static_cast<std::size_t>(rank))}};
     options.listening_socket = rank == 0 ? socket : -1;
     options.credentials.token = "secret";
     std::string text, log;
@@ -515,6 +533,8 @@ TwoRanks with_separate_rank(const std::function<bool()>& separate, const std::ar
 
 bool stay() { return true; }
 bool enter_container() { return ::unshare(CLONE_NEWPID) == 0; }
+bool have_no_memory() { return ::setenv("DDPXX_FAILPOINT", "shared_segment.reserve:errno:28", 1) == 0; }
+bool be_killed_without_memory() { return ::setenv("DDPXX_FAILPOINT", "shared_segment.reserve:kill", 1) == 0; }
 bool become_another_user() { return ::setgid(65534) == 0 && ::setuid(65534) == 0; }
 
 constexpr std::array kBothShared{Backend::shared_memory, Backend::shared_memory};
@@ -535,7 +555,31 @@ TEST(SharedMemory, IsNotForRanksInDifferentContainers) {
   const auto ranks = with_separate_rank(enter_container, kBothShared);
   if (ranks.are_skipped) GTEST_SKIP() << "this user may not make a namespace of processes";
   expect_told(ranks.results, "rank 1 does not see the processes of rank 0");
-  EXPECT_THAT(with_separate_rank(enter_container, kBothAutomatic).results, Each(Eq("3 over gloo")));
+  const auto automatic = with_separate_rank(enter_container, kBothAutomatic);
+  EXPECT_THAT(automatic.results, Each(Eq("3 over gloo")));
+  EXPECT_EQ(automatic.logs[0],
+            "the ranks communicate over Gloo, since they cannot share memory: some are on one machine, but in "
+            "containers that do not see each other's processes\n");
+  EXPECT_EQ(automatic.logs[1], "") << "one rank logs the reason";
+  EXPECT_EQ(with_separate_rank(enter_container, {Backend::gloo, Backend::automatic}).logs[0], "")
+      << "a rank is told to use Gloo";
+}
+
+// Without memory the first collective would end the process by SIGBUS.
+TEST(SharedMemory, IsNotForRanksOfASystemWithoutMemory) {
+  const std::string reason = "rank 1: shared memory cannot be reserved: No space left on device";
+  expect_told(with_separate_rank(have_no_memory, kBothShared).results, reason);
+  const auto automatic = with_separate_rank(have_no_memory, kBothAutomatic);
+  EXPECT_THAT(automatic.results, Each(Eq("3 over gloo")));
+  EXPECT_THAT(automatic.logs[0],
+              StartsWith("the ranks communicate over Gloo, since they cannot share memory: " + reason));
+}
+
+// The system may also kill a process that asks for memory when there is none.
+TEST(SharedMemory, IsNotWaitedForBeyondTheJoinTimeoutWhereARankIsKilledWhileItReservesMemory) {
+  const auto ranks = with_separate_rank(be_killed_without_memory, kBothAutomatic, 2);
+  EXPECT_THAT(ranks.results[0], StartsWith("5 "));
+  EXPECT_EQ(ranks.results[1], "") << "rank 1 was not killed";
 }
 
 TEST(SharedMemory, IsNotForRanksOfDifferentUsers) {

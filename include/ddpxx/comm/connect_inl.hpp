@@ -64,6 +64,10 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
     share_cores(meeting.ranks_here > 0 ? LocalWorldSize{meeting.ranks_here} : rank_info.local_world_size);
   if (meeting.one_memory) return connect_on_one_host(meeting);
   if (meeting.ranks_of_host > 0) return connect_hosts(meeting);
+  if (meeting.in_containers)
+    Log{meeting.rank}.info(
+        "the ranks communicate over Gloo, since they cannot share memory: some are on one machine, but in containers "
+        "that do not see each other's processes");
   if (backend == Backend::gloo) return connect_gloo(meeting, options.device);
   if (backend == Backend::shared_memory) return connect_shared_memory(meeting);
   if (connect_gpus == nullptr)

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <sys/types.h>
 
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
@@ -29,6 +30,9 @@ struct GroupPart {
 /// `leave()` ends the membership in order, `abandon()` ends that of a rank which has failed. The destructor never waits
 /// for peers. If leave() was not called, it calls abandon() over Gloo and shared memory; with another backend it gives
 /// up unfinished collectives and does not free the backend's memory, and the peers notice when the process ends.
+///
+/// A child process that is forked later has a copy of the group, whose connections, memory and store are those of its
+/// parent. In the child, leave(), abandon() and the destructor end the copy only and do not change the parent's group.
 class Group {
  public:
   Group();
@@ -81,6 +85,9 @@ class Group {
 
   /// Makes this a world of one.
   void reset() noexcept;
+  /// If a parent of this process has made the group, makes this a world of one without freeing what belongs to the
+  /// parent, and returns true.
+  bool forget_if_forked() noexcept;
   /// Whether the backend can be destroyed without waiting for peers.
   bool ends_without_peers() const;
 
@@ -91,6 +98,7 @@ class Group {
   std::optional<int> number_;  ///< None in a group that is not a part.
   int parts_made_ = 0;
   std::shared_ptr<Parts> parts_;
+  pid_t process_;  ///< The process that has made the group.
 };
 
 }  // namespace ddpxx

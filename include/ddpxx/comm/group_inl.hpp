@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -62,17 +63,18 @@ struct Group::Parts {
   }
 };
 
-DDPXX_INLINE Group::Group() : parts_{std::make_shared<Parts>()} {}
+DDPXX_INLINE Group::Group() : parts_{std::make_shared<Parts>()}, process_{::getpid()} {}
 DDPXX_INLINE Group::Group(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
                           at::Device device, ConnectPart connect_part)
     : backend_{std::move(backend)},
       store_{std::move(store)},
       device_{device},
       connect_part_{std::move(connect_part)},
-      parts_{std::make_shared<Parts>()} {}
+      parts_{std::make_shared<Parts>()},
+      process_{::getpid()} {}
 DDPXX_INLINE Group::Group(Group&&) noexcept = default;
 DDPXX_INLINE Group::~Group() {
-  if (ends_without_peers()) abandon();
+  if (!forget_if_forked() && ends_without_peers()) abandon();
   backend_.release();  // the destructor of an unknown backend may wait for peers
   store_.release();
 }
@@ -81,7 +83,7 @@ DDPXX_INLINE int Group::rank() const { return backend_ ? backend_->getRank() : 0
 DDPXX_INLINE int Group::size() const { return backend_ ? backend_->getSize() : 1; }
 
 DDPXX_INLINE void Group::leave(std::optional<std::chrono::milliseconds> limit) {
-  if (!backend_) return;
+  if (!backend_ || forget_if_forked()) return;
   try {
     backend_->barrier()->wait(limit ? std::clamp(*limit, std::chrono::milliseconds{1}, detail::kMaxTimeLimit)
                                     : kNoTimeout);
@@ -99,7 +101,7 @@ DDPXX_INLINE void Group::leave(std::optional<std::chrono::milliseconds> limit) {
 }
 
 DDPXX_INLINE void Group::abandon() noexcept {
-  if (!backend_) return;
+  if (!backend_ || forget_if_forked()) return;
   const bool may_destroy = ends_without_peers();
   parts_->disconnect();
   detail::disconnect(*backend_);
@@ -131,6 +133,16 @@ DDPXX_INLINE void Group::reset() noexcept {
   std::exchange(backend_, {});
   std::exchange(connect_part_, {});  // it also holds the store, and so the port
   std::exchange(store_, {});
+}
+
+DDPXX_INLINE bool Group::forget_if_forked() noexcept {
+  if (process_ == ::getpid()) return false;
+  // The threads of the backend and of the store are not in this process, and what they use is shared with the parent:
+  // their destructors would close the parent's connections and end the server of its store.
+  backend_.release();
+  store_.release();
+  reset();
+  return true;
 }
 
 DDPXX_INLINE bool Group::ends_without_peers() const {

@@ -87,6 +87,21 @@ inline bool may_share_memory(std::span<const RankIntroduction> ranks) {
   return true;
 }
 
+/// Whether some ranks are on one machine but do not see each other's processes, as in different containers, and would
+/// share memory otherwise: all ranks are on the CPU with comm.backend=auto.
+inline bool are_kept_apart_by_containers(std::span<const RankIntroduction> ranks) {
+  std::map<std::string_view, std::string_view> namespaces;  // that of the first rank of each machine
+  bool are_apart = false;
+  for (const auto& rank : ranks) {
+    const std::string_view memory{rank.memory};
+    if (memory.empty()) return false;
+    const auto boot = memory.substr(0, memory.find('/'));
+    if (boot.empty()) continue;  // the rank does not know its machine
+    are_apart = are_apart || namespaces.try_emplace(boot, memory).first->second != memory;
+  }
+  return are_apart;
+}
+
 /// Returns the number of ranks per host if there are at least two hosts, every host has the same number of ranks (at
 /// least two), and the ranks of a host have consecutive numbers and may share memory. Otherwise returns 0.
 inline int ranks_of_each_host(std::span<const RankIntroduction> ranks) {

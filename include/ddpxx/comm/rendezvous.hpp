@@ -32,6 +32,8 @@ struct Meeting {
   /// The number of ranks of each host, if the ranks are on several hosts and those of a host may share memory; 0 if
   /// not, or if the hosts have different numbers of ranks.
   int ranks_of_host = 0;
+  /// Some ranks would share memory if they were not in different containers of one machine.
+  bool in_containers = false;
   int ranks_here = 0;   ///< The number of ranks on the host of this one; 0 if the ranks have not exchanged their hosts.
   bool checked = true;  ///< All ranks have been checked; false if some are Python programs.
   /// The address by which the other ranks reach this one: IPv4 on all ranks, or IPv6 on all; empty if the ranks have no

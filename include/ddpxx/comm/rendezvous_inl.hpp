@@ -293,6 +293,7 @@ inline Meeting Rendezvous::meeting(c10::intrusive_ptr<c10d::Store> store, const 
       std::ranges::count(ranks, ranks[static_cast<std::size_t>(rank())].host, &RankIntroduction::host));
   result.one_memory = may_share_memory(ranks);
   result.ranks_of_host = ranks_of_each_host(ranks);
+  result.in_containers = are_kept_apart_by_containers(ranks);
   if (!options_.local_world_known && on_one_host(ranks)) {
     result.one_host = true;
     const auto ipv4 = local_address_towards(*SocketAddress::parse("127.0.0.1"));

@@ -45,6 +45,20 @@ class SharedCollectives {
     return words_bytes(size) + static_cast<std::size_t>(2 * size) * kBufferStride;
   }
 
+  /// Some bytes of the shared memory.
+  struct Part {
+    std::size_t begin = 0;
+    std::size_t bytes = 0;
+  };
+
+  /// The part that rank `rank` reserves: its two buffers, and on rank 0 also the words of the rounds. Each byte of the
+  /// memory is in the part of one rank.
+  static Part part_of(int rank, int size) {
+    const auto words = words_bytes(size), buffers = 2 * kBufferStride;
+    if (rank == 0) return {0, words + buffers};
+    return {words + static_cast<std::size_t>(rank) * buffers, buffers};
+  }
+
   /// `memory` is aligned to a page and lives as long as this object; `names` are those of SharedRounds.
   SharedCollectives(std::byte* memory, int rank, int size, PeerProcesses processes = {}, std::vector<int> names = {})
       : buffers_{memory + words_bytes(size)},

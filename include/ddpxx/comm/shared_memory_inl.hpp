@@ -122,6 +122,9 @@ class SharedMemoryMeeting {
 
   void open() {
     if (!segment_) segment_.emplace(SharedSegment::open(processes_of_ranks_.front(), descriptor_, bytes()));
+    // Each rank takes the memory that it writes to first, so that the memory is near the rank's cores.
+    const auto part = SharedCollectives::part_of(meeting_->rank, meeting_->world_size);
+    segment_->reserve(part.begin, part.bytes);
     processes_ = PeerProcesses{processes_of_ranks_};
     check_threads(1, "a group over shared memory");
   }

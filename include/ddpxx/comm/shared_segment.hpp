@@ -14,11 +14,12 @@
 
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
 
 namespace ddpxx::detail {
 
 /// A mapped segment of shared memory. It has no name in a file system: the system frees it when the last process that
-/// has it ends, by whatever cause. Its bytes are 0 at first, and take up memory when they are first used.
+/// has it ends, by whatever cause. Its bytes are 0 at first. They take up memory when they are reserved or first used.
 class SharedSegment {
  public:
   /// Makes a segment.
@@ -51,6 +52,22 @@ class SharedSegment {
   SharedSegment& operator=(SharedSegment&&) = delete;
   ~SharedSegment() {
     if (memory_ != nullptr) ::munmap(memory_, bytes_);
+  }
+
+  /// Takes memory for `bytes` bytes from number `begin` on, near the core on which this thread runs. Where the system
+  /// has no memory left, the first use of bytes that are not reserved would end the process by SIGBUS. For use before
+  /// close().
+  /// Errors  `memory` if the system has no memory left.
+  void reserve(std::size_t begin, std::size_t bytes) const {
+    int reason = 0;
+    do
+      reason = failpoint_fails("shared_segment.reserve")
+                   ? errno
+                   : ::posix_fallocate(file_.get(), static_cast<off_t>(begin), static_cast<off_t>(bytes));
+    while (reason == EINTR);
+    if (reason == 0) return;
+    errno = reason;
+    throw refused("reserved");
   }
 
   std::byte* data() const noexcept { return static_cast<std::byte*>(memory_); }
