@@ -204,7 +204,10 @@ TEST_F(Stop, SavesWhenItsTerminalIsClosed) {
     const StartedProgram terminal{{"/usr/bin/env", "OMP_NUM_THREADS=1", "script", "-qec", line, "/dev/null"}};
     terminal.wait_for_lines(metrics("run"), 5);
   }  // SIGKILL
-  while (!is_over()) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes{2};
+  while (!is_over() && std::chrono::steady_clock::now() < latest)
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  ASSERT_TRUE(is_over()) << "the launcher still runs";
   EXPECT_TRUE(has_snapshot("run", losses("run").rbegin()->first));
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -20,7 +21,9 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/job_store_connection.hpp>
 #include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/launch/agent/agents_store.hpp>
 #include <ddpxx/launch/agent/free_port.hpp>
 
 #include "../count_of.hpp"
@@ -56,6 +59,13 @@ class Nodes {
   static void wait_until_serving(const StartedProgram& agent) {
     agent.wait_for_lines(agent.error_file(), 1);  // it says that it has no token
   }
+  /// Waits until the agent with this number has come to the first agent of the run `run_id`.
+  void wait_until_come(int agent, const std::string& run_id) const {
+    const auto deadline = ddpxx::JobStoreConnection::Clock::now() + std::chrono::minutes{1};
+    auto store = ddpxx::JobStoreConnection::open("127.0.0.1", port_, {.credentials = {.run_id = run_id}}, deadline);
+    const std::vector keys{ddpxx::detail::AgentsStore::key("agent", agent)};
+    EXPECT_TRUE(store.wait(keys, "", deadline).missing.empty()) << "agent " << agent << " has not come";
+  }
   /// A script that runs until `finish()`; on SIGTERM it ends like a program that has saved.
   std::string works() const {
     return "trap 'exit 75' TERM; tell_start; until [ -e " + done_.string() + " ]; do sleep 0.02; done";
@@ -83,7 +93,8 @@ class Nodes {
 
  private:
   std::string nnodes_;
-  std::string endpoint_ = "127.0.0.1:" + std::to_string(ddpxx::detail::free_port());
+  std::uint16_t port_ = ddpxx::detail::free_port();
+  std::string endpoint_ = "127.0.0.1:" + std::to_string(port_);
   TemporaryFolder folder_;
   std::filesystem::path started_ = folder_ / "started", done_ = folder_ / "done";
 };
@@ -320,6 +331,26 @@ TEST(AgentGroup, GoesOnWithoutALostNodeAndTakesItInAgain) {
                    "1 of 4 on 0 after 0", "1 of 4 on 0 after 0", "2 of 4 on 1 after 0", "2 of 4 on 1 after 0",
                    "3 of 4 on 1 after 0", "3 of 4 on 1 after 0"}));
   EXPECT_EQ(nodes.tokens().size(), 3U) << "the ranks of each round have a store of their own";
+}
+
+// The second agent is stopped, so that it has not begun the round when it is killed.
+TEST(AgentGroup, EndsAllNodesWhenAnAgentIsKilledBeforeItBeginsTheFirstRound) {
+  const Nodes nodes{"3"};
+  const std::vector<std::string> more = {"--rdzv-id=job"};
+  auto first = nodes.start(nodes.works(), more);
+  Nodes::wait_until_serving(first);
+  const auto second = nodes.start(nodes.works(), more);
+  nodes.wait_until_come(1, "job");
+  std::this_thread::sleep_for(std::chrono::milliseconds{500});  // in most runs it has left its will by then
+  second.signal(SIGSTOP);
+  auto third = nodes.start(nodes.works(), more);
+  nodes.wait_for_starts(third, 2);
+  second.signal(SIGKILL);
+  for (auto* agent : {&first, &third}) {
+    const auto end = agent->wait(std::chrono::seconds{60});
+    EXPECT_EQ(end.code, 5);
+    EXPECT_THAT(end.err, testing::ContainsRegex("ddpxx-run: node 1 \\([^)]+\\) is lost: "));
+  }
 }
 
 // The agent whose ranks have ended at once must not end those of the other one, which save for longer than the time in

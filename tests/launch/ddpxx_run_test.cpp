@@ -53,13 +53,16 @@ bool is_in_a_command_line(const std::string& text) {
   return false;
 }
 
-/// Waits for the end of a process that is not a child of this test. It may stay a zombie, where no init process waits
-/// for it. If it never ends, the test fails by its time limit.
+/// Waits for the end of a process that is not a child of this test, and fails if it still runs after two minutes. It
+/// may stay a zombie, where no init process waits for it.
 void wait_for_end_of(const std::string& pid) {
   const auto runs = [&] {
     return !is_gone(pid) && StartedProgram::text_of("/proc/" + pid + "/stat").find(") Z ") == std::string::npos;
   };
-  while (runs()) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes{2};
+  while (runs() && std::chrono::steady_clock::now() < latest)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  EXPECT_FALSE(runs()) << "process " << pid << " still runs";
 }
 
 TEST(DdpxxRun, EndsWithZeroWhenAllRanksDo) {
@@ -256,6 +259,17 @@ TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
   run.wait_for_lines(run.error_file(), 1);  // the agent listens by then
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+}
+
+// No agent serves the meeting, so that this one does not read signals in its loop yet.
+TEST(DdpxxRun, EndsAtASignalThatIsToEndTheRunWhileItWaitsForTheFirstNode) {
+  for (const int number : {SIGTERM, SIGUSR1}) {
+    auto run =
+        node(1, ddpxx::detail::free_port(), {"--master-addr=127.0.0.1", "--signals-to-handle=SIGTERM,SIGUSR1"}, "true");
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent waits by then
+    run.signal(number);
+    EXPECT_EQ(run.wait(std::chrono::seconds{60}).code, 128 + number);
+  }
 }
 
 TEST(DdpxxRun, EndsAtASignalWhileANameDoesNotResolve) {
@@ -1010,9 +1024,9 @@ TEST(DdpxxRun, MakesNoFilesWhereTheLogFolderIsNone) {
 
 TEST(DdpxxRun, ContinuesWithoutItsFilesWhenTheyCannotBeWritten) {
   const TemporaryFolder folder;
-  StartedProgram run{{"/bin/bash", "-c", "trap '' XFSZ; (ulimit -f 0; exec \"$@\" 2>&1) | cat; exit ${PIPESTATUS[0]}",
-                      "bash", program_folder() + "/ddpxx-run", "--tee=1", "--log-dir", (folder / "logs").string(),
-                      "/bin/sh", "-c", "echo one; echo two"}};
+  StartedProgram run{{"/bin/bash", "-c", "(ulimit -f 0; exec \"$@\" 2>&1) | cat; exit ${PIPESTATUS[0]}", "bash",
+                      program_folder() + "/ddpxx-run", "--tee=1", "--log-dir", (folder / "logs").string(), "/bin/sh",
+                      "-c", "echo one; echo two"}};
   const auto ended = run.wait();
   EXPECT_EQ(ended.code, 0);
   EXPECT_THAT(ended.out, AllOf(HasSubstr("[default0]:one\n[default0]:two\n"), HasSubstr("File too large"),

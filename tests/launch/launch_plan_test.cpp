@@ -275,6 +275,15 @@ TEST(LaunchPlan, TakesFlagsFromTheVariablesOfTorchrun) {
   EXPECT_EQ(plan.program, "python3");
 }
 
+TEST(LaunchPlan, DoesNotReadTheVariableOfAFlagThatIsGiven) {
+  const Variables variables{{{"PET_NPROC_PER_NODE", "many"}, {"PET_STANDALONE", "yes"}, {"PET_ROLE", "trainer"}}};
+  const auto plan = plan_of({"--nproc_per_node=3", "--standalone", "train"});
+  EXPECT_EQ(plan.ranks_per_node, 3);
+  EXPECT_EQ(plan.role, "trainer");
+  EXPECT_FALSE(parse_launch(std::vector<std::string>{"--help"}));
+  EXPECT_EQ(error_of({"--standalone", "train"}).rfind("PET_NPROC_PER_NODE: \"many\" is not", 0), 0U);
+}
+
 TEST(LaunchPlan, ReplacesTheRendezvousSettingsOfTheVariable) {
   const Variables variable{{{"PET_RDZV_CONF", "join_timeout=5,last_call_timeout=1,is_host=true"}}};
   EXPECT_EQ(plan_of({"train"}).join_timeout, std::chrono::seconds{5});

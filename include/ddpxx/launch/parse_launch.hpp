@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
@@ -19,7 +21,7 @@ namespace ddpxx {
 
 /// Reads the arguments of ddpxx-run; none if they ask for help. The first argument that is not a flag is the program to
 /// start, and the rest are its arguments. A flag that is not given has the value of the variable PET_ and its name,
-/// such as PET_NNODES, as in torchrun.
+/// such as PET_NNODES, as in torchrun. The variable of a flag that is given is not read.
 /// Errors  `config`, naming the flag or the variable.
 inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> arguments);
 
@@ -79,11 +81,17 @@ inline std::string launch_variable(const LaunchFlag& flag) {
   return name;
 }
 
-/// The flags that variables give, in the order of the table. A flag without a value is given by 1 and not by 0.
-inline LaunchFlags flags_of_environment() {
+/// Flags of the command line with their values, in their order.
+using GivenFlags = std::vector<std::pair<const LaunchFlag*, std::string>>;
+
+/// The flags that variables give, in the order of the table, without those that the command line has given: a variable
+/// may have a value that is wrong here, such as PET_NPROC_PER_NODE=gpu on a machine without GPUs. A flag without a
+/// value is given by 1 and not by 0.
+inline LaunchFlags flags_of_environment(const GivenFlags& given) {
   LaunchFlags flags;
   for (const LaunchFlag& flag : kLaunchFlags) {
-    if (flag.name == "--help") continue;
+    const bool is_given = std::ranges::any_of(given, [&](const auto& one) { return one.first->name == flag.name; });
+    if (is_given || flag.name == "--help") continue;
     const auto variable = launch_variable(flag);
     const auto value = environment(variable.c_str());
     if (!value) continue;
@@ -98,7 +106,7 @@ inline LaunchFlags flags_of_environment() {
 }  // namespace detail
 
 inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> arguments) {
-  detail::LaunchFlags flags = detail::flags_of_environment();
+  detail::GivenFlags given;
   while (!arguments.empty() && arguments.front().starts_with('-')) {
     const std::string argument = arguments.front();
     arguments = arguments.subspan(1);
@@ -117,8 +125,10 @@ inline std::optional<LaunchPlan> parse_launch(std::span<const std::string> argum
       text = arguments.front();
       arguments = arguments.subspan(1);
     }
-    flags.apply(flag, text);
+    given.emplace_back(&flag, std::move(text));
   }
+  auto flags = detail::flags_of_environment(given);
+  for (const auto& [flag, text] : given) flags.apply(*flag, text);
   return flags.plan(arguments);
 }
 

@@ -40,6 +40,8 @@ class FollowingAgent {
 inline Next FollowingAgent::next(const NodeResult* last) {
   if (last) {
     link_.agents().set(AgentsStore::key("result", link_.round().number, link_.agent()), to_text(*last));
+    // An agent of the last round takes part in the next one, unless it is lost before.
+    link_.agents().leave_will(link_.agent(), link_.round().number + 1, /*takes_part=*/true);
     auto next = wait_for_plan(link_.round().number + 1, AgentLink::never(), {});
     if (const auto* round = std::get_if<Round>(&next)) {
       if (!round->node_of(link_.agent())) {
@@ -55,8 +57,12 @@ inline Next FollowingAgent::next(const NodeResult* last) {
   const auto came = Clock::now();
   auto until = came + link_.plan().join_timeout + link_.plan().last_call + AgentLink::kBeyondGrace;
   const bool is_fixed = link_.plan().min_nodes == link_.plan().num_nodes;
-  int number = std::atoi(link_.agents().get(AgentsStore::key("round")).value_or("0").c_str());
+  const auto begun = link_.agents().get(AgentsStore::key("round"));
+  int number = begun ? std::atoi(begun->c_str()) : 0;
+  // The first round does not begin without the first agents, unless they are lost before.
+  const bool is_needed = !begun && link_.agent() < link_.plan().min_nodes;
   for (std::string reason;; ++number) {
+    link_.agents().leave_will(link_.agent(), number, /*takes_part=*/is_needed && number == 0);
     auto next = wait_for_plan(number, until, reason);
     const auto* round = std::get_if<Round>(&next);
     if (!round) return next;
@@ -64,6 +70,8 @@ inline Next FollowingAgent::next(const NodeResult* last) {
       link_.begin(*round);
       return next;
     }
+    // The round goes on when this agent ends.
+    link_.agents().leave_will(link_.agent(), number, /*takes_part=*/false);
     if (link_.console().request()) return link_.end_by_request();
     check_facts();
     const bool is_full = static_cast<int>(round->agents.size()) == link_.plan().num_nodes;
@@ -95,8 +103,6 @@ inline void FollowingAgent::check_facts() {
 
 inline Next FollowingAgent::wait_for_plan(int number, Clock::time_point until, const std::string& reason) {
   const bool is_member = link_.round().number >= 0;
-  // An agent of the last round takes part in the next one, unless it is lost before.
-  link_.agents().leave_will(link_.agent(), number, is_member);
   StoreWait wait{
       link_.agents().connection(), {AgentsStore::key("plan", number)}, AgentsStore::key("refused", link_.agent())};
   for (WaitingLine line; !wait.is_over();) {

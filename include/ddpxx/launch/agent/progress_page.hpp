@@ -19,7 +19,8 @@ class ProgressPage {
  public:
   ProgressPage() {
     Descriptor made{::memfd_create("ddpxx-progress", MFD_CLOEXEC)};
-    if (!made || ::ftruncate(made.get(), sizeof(RankProgress)) != 0) return;
+    // Takes the memory now: where none is left, a rank that writes to it later would end by SIGBUS.
+    if (!made || ::posix_fallocate(made.get(), 0, sizeof(RankProgress)) != 0) return;
     void* const memory = ::mmap(nullptr, sizeof(RankProgress), PROT_READ | PROT_WRITE, MAP_SHARED, made.get(), 0);
     if (memory == MAP_FAILED) return;
     memory_.reset(static_cast<RankProgress*>(memory));

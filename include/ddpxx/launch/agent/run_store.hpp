@@ -82,11 +82,13 @@ class RunStore {
   std::optional<JobStoreConnection> connection_;
 };
 
-/// A descriptor that is readable if a signal that ends the run is pending. The `SignalInbox` reads the signal.
-inline Descriptor ending_signals() {
+/// A descriptor that is readable if a signal that ends the run of `plan` is pending. The `SignalInbox` reads the
+/// signal.
+inline Descriptor ending_signals(const LaunchPlan& plan) {
   sigset_t ending;
   ::sigemptyset(&ending);
   for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) ::sigaddset(&ending, number);
+  for (const int number : plan.ending_signals) ::sigaddset(&ending, number);
   return Descriptor{::signalfd(-1, &ending, SFD_NONBLOCK | SFD_CLOEXEC)};
 }
 
@@ -157,7 +159,7 @@ inline JobStoreConnection RunStore::open(std::span<const SocketAddress> addresse
 
 inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(const std::string&)>& say) {
   const auto deadline = JobStoreConnection::Clock::now() + plan.join_timeout;
-  const auto interrupt = ending_signals();
+  const auto interrupt = ending_signals(plan);
   const auto host = without_brackets(plan.master_address);
   const std::uint16_t port = plan.master_port.value();
   url_ = store_url(host, port);
