@@ -362,6 +362,42 @@ TYPED_TEST(CountingHook, CountsFromTheStepAtWhichItResumesAlsoAfterAStepThatFail
   });
 }
 
+TYPED_TEST(CountingHook, DoesNotCountAStepThatIsRefusedForAParameterWithoutAGradient) {
+  spawn_ranks(2, [](Group& group) {
+    typename DDPWith<TypeParam>::Config config{.ddp = {.bucket_bytes_list = {1}}};
+    config.hook.start_step = 2;
+    Trained<TypeParam> trained{config, group};
+    for (int step = 0; step < 3; ++step) {
+      const auto gradients = gradients_of_rank(group.rank(), step);
+      EXPECT_THROW(trained.backward({{"bias", at::ones({16})}}), Error);
+      trained.backward(gradients);
+      const bool averaged = distance(trained.model.gradient("kernel"), mean_gradients(2, step).at(1).second) < 0.02;
+      EXPECT_EQ(averaged, step < 2) << "step " << step;
+    }
+  });
+}
+
+TYPED_TEST(CountingHook, KeepsNothingOfTheStepsThatAResumeHasDropped) {
+  spawn_ranks(2, [](Group& group) {
+    typename DDPWith<TypeParam>::Config config;
+    config.hook.start_step = 0;
+    Trained<TypeParam> trained{config, group}, fresh{config, group};
+    for (int step = 0; step < 3; ++step) {
+      auto gradients = gradients_of_rank(group.rank(), step);
+      for (auto& [name, gradient] : gradients) gradient.mul_(1000);  // as those of a training that diverges
+      trained.backward(gradients);
+    }
+    trained.ddp.resume_at(0);
+    for (int step = 0; step < 2; ++step) {
+      const auto gradients = gradients_of_rank(group.rank(), step);
+      trained.backward(gradients);
+      fresh.backward(gradients);
+      for (const auto* name : {"matrix", "kernel", "bias"})
+        EXPECT_TRUE(at::equal(trained.model.gradient(name), fresh.model.gradient(name))) << name << " step " << step;
+    }
+  });
+}
+
 TEST(BatchedPowerSGDHook, ABucketOfLowRankArrivesWholeAlsoAfterAStepOfZeros) {
   for (const std::int64_t rank : {1, 2, 3})
     spawn_ranks(2, [&](Group& group) {
@@ -458,6 +494,17 @@ TEST(QuantizeHook, ChannelsKeepAnOutlierToItself) {
     }
     EXPECT_GT(errors[0], 0.5);
     EXPECT_LT(errors[1], 0.02);
+  });
+}
+
+TEST(QuantizeHook, AChannelIsNoLargerThanItsBucket) {
+  spawn_ranks(2, [](Group& group) {
+    Trained<Quantize> huge{{.hook = {.channel = std::int64_t{1} << 60}}, group}, whole{{}, group};
+    const auto gradients = gradients_of_rank(group.rank(), 0);
+    huge.backward(gradients);
+    whole.backward(gradients);
+    for (const auto& [name, gradient] : gradients)
+      EXPECT_TRUE(at::equal(huge.model.gradient(name), whole.model.gradient(name))) << name;
   });
 }
 

@@ -169,6 +169,35 @@ TEST_F(ChosenSnapshot, AStartedRunGoesOnWithItsOwn) {
   EXPECT_EQ(at(path("b")).run.step, 6);
 }
 
+TEST_F(ChosenSnapshot, AStartedRunGoesOnWithItsOwnWhereTheChosenPlaceCannotBeExamined) {
+  auto other = config(2);
+  other.training.save_dir = path("b");
+  train(other);
+  std::filesystem::create_symlink(path("loop"), path("loop"));  // the system follows it and gives up
+  for (const char* choice : {"", ":2", ":best"}) {
+    ++other.training.max_steps;
+    other.snapshot.name = path("loop") + choice;
+    train(other);
+    EXPECT_EQ(at(path("b")).run.step, other.training.max_steps) << choice;
+  }
+}
+
+TEST_F(ChosenSnapshot, ThatCannotBeLoadedLeavesNoPlaceToSaveTo) {
+  spawn_ranks(2, [&](Group& group) {
+    auto other = config(6);
+    other.snapshot.name = path("a") + ":3";
+    other.training.save_dir = path("b");
+    Train trainer{group, model(), std::make_shared<Tokens>(), other};
+    const auto missing = error_of(Errc::storage, [&] { trainer.resume(); });
+    EXPECT_NE(missing.find("no snapshot of step 3"), std::string::npos) << missing;
+    const auto closed = error_of(Errc::config, [&] { trainer.save(); });
+    EXPECT_NE(closed.find("save() comes between resume()"), std::string::npos) << closed;
+    trainer.close();
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "b/step-00000000"))
+      << "the next start would go on from a model that has neither trained nor loaded anything";
+}
+
 TEST_F(ChosenSnapshot, OfAStepCannotLieWhereTheRunSaves) {
   // A restart of the command would find the steps that the run itself has saved, so the first start is refused too.
   for (const char* choice : {":2", ":6", ":best"}) {

@@ -1,6 +1,7 @@
 // A program's own loop around a trainer: it equals fit(), and close() leaves nothing running.
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -210,6 +211,27 @@ TEST_F(OwnLoop, SavesAStepOnce) {
   save_again(5);
 }
 
+TEST_F(OwnLoop, SavesAStepAgainWhereItsSaveInTheBackgroundHasFailed) {
+  for (const bool in_close : {true, false}) {
+    const std::string name = in_close ? "close" : "save";
+    spawn_ranks(2, [&](Group& group) {
+      ::setenv("DDPXX_FAILPOINT", "snapshot.before_commit:throw@1", 1);
+      auto settings = config(name, 100);
+      settings.training.save_every = settings.training.eval_every = 0;
+      Train<DDP> trainer{group, tiny_gpt(), std::make_shared<Tokens>(), settings};
+      trainer.resume();
+      trainer.step();
+      if (!in_close) trainer.save();
+      EXPECT_EQ(code_of([&] { in_close ? trainer.close() : trainer.save(); }), Errc::storage);
+      EXPECT_FALSE(trainer.is_saved());
+      barrier(group);  // until then the other rank may be removing the folder
+      if (!in_close) trainer.save();
+      trainer.close();
+    });
+    EXPECT_EQ(snapshot(name).run.step, 1);
+  }
+}
+
 TEST_F(OwnLoop, PutsTheLastEvaluationIntoTheLastSnapshot) {
   spawn_ranks(2, [&](Group& group) { trainer_of(group, 4).fit(); });
   EXPECT_EQ(snapshot("run").run.step, 4);
@@ -298,6 +320,29 @@ TEST_F(OwnLoop, TakesBatchesFromElsewhereBesideItsDataset) {
   EXPECT_EQ(rows("run").at(0)["tokens"], 48);
 }
 
+TEST_F(OwnLoop, KnowsNoEvaluationOfAStepThatAResumeHasDropped) {
+  const Tokens data;
+  const std::vector<std::int64_t> indices{1, 2, 3};
+  spawn_ranks(1, [&](Group& group) {
+    auto settings = config("run", 100);
+    settings.training.save_every = settings.training.eval_every = 0;
+    Train<DDP> trainer{group,    tiny_gpt(), std::make_shared<Tokens>(),
+                       settings, {},         {.validation = std::make_shared<Tokens>()}};
+    trainer.resume();
+    trainer.step();
+    trainer.save();
+    trainer.step();
+    trainer.evaluate();
+    trainer.resume();
+    EXPECT_EQ(trainer.steps_done(), 1);
+    trainer.step(std::vector{data.batch(indices)});
+    trainer.save();
+    trainer.close();
+  });
+  EXPECT_EQ(snapshot("run").run.step, 2);
+  EXPECT_TRUE(snapshot("run").run.metrics.empty()) << "these parameters were not evaluated";
+}
+
 TEST_F(OwnLoop, RefusesToSaveWhereNoPlaceIsOpen) {
   Group alone;
   const auto refusal = [&](const std::string& save_dir) {
@@ -383,6 +428,27 @@ TEST_F(OwnLoop, EvaluatesAndEndsWithTheRunningStatisticsOfRankZero) {
     trainer.close();
     expect_equal_means("at the end");
   });
+}
+
+TEST_F(OwnLoop, LeavesAPartOfTheModelInEvaluationMode) {
+  const auto tracks_means = [](bool whole_model_is_evaluated) {
+    using Train = Trainer<NormedLine, Numbers, AdamW, Float32, SingleDevice>;
+    Group alone;
+    typename Train::Config config;
+    config.batch_size = 2;
+    config.training = {.max_steps = 3, .max_epochs = 0, .save_dir = ""};
+    auto model = std::make_shared<NormedLine>();
+    if (whole_model_is_evaluated)
+      model->eval();
+    else
+      model->norm->eval();
+    Train trainer{alone, model, std::make_shared<Numbers>(), config};
+    trainer.fit();
+    EXPECT_TRUE(model->is_training());
+    return !at::equal(model->norm->running_mean, at::zeros({2}));
+  };
+  EXPECT_FALSE(tracks_means(false)) << "the norm was put into evaluation mode before the training";
+  EXPECT_TRUE(tracks_means(true)) << "a model that was only evaluated before has to be trained as a whole";
 }
 
 /// The weight that a training of one process has after `loop(trainer, model)`.

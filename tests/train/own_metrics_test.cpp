@@ -360,6 +360,35 @@ TEST(OwnMetrics, ThatDifferBetweenStepsOrMicroBatchesAreRefused) {
               HasSubstr("[b, a] for a batch, but [a, b] for an earlier one: return the same names"));
 }
 
+TEST(OwnMetrics, ThatDifferInOneStepEndItBeforeAParameterChanges) {
+  Group alone;
+  auto model = std::make_shared<Says>();
+  model->metrics = [](int call) {
+    const bool is_third_step = call == 5 || call == 6;
+    return is_third_step ? std::vector<NamedSum>{} : std::vector<NamedSum>{one("a"), one("b")};
+  };
+  TrainStep<Says, SGD> step{alone, model, {.optimizer = {.learning_rate = 1e-2}}};
+  std::vector<StepDone> rows;
+  const auto keep = [&](const CompletedStep& done) { rows.push_back(done.row); };
+  const auto take_two_steps = [&] {
+    for (int i = 0; i < 2; ++i)
+      if (const auto done = step.step(batches())) keep(*done);
+  };
+  take_two_steps();
+  const auto weight = model->weight.detach().clone();
+  EXPECT_THROW(step.step(batches()), Error);
+  EXPECT_TRUE(at::equal(model->weight, weight));
+  EXPECT_TRUE(step.can_try_again());
+  take_two_steps();
+  step.read_all(keep);
+  ASSERT_EQ(rows.size(), 4U);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].step, static_cast<std::int64_t>(i) + 1);
+    ASSERT_EQ(rows[i].metrics.size(), 2U);
+    EXPECT_EQ(rows[i].metrics[1].value, rows[0].metrics[1].value) << "each batch adds 1, over equally many targets";
+  }
+}
+
 TEST(OwnMetrics, ThatHaveNoUsableNameOrSumAreRefused) {
   Group alone;
   const auto refusal = [&](std::vector<NamedSum> metrics) {

@@ -28,7 +28,8 @@ struct DDPConfig {
             at_least(1), Unit::bytes, Resume::free),
         field<&DDPConfig::find_unused_parameters>(
             "Average parameters that got no gradient as zeros instead of refusing them. Where no rank uses a "
-            "parameter, the optimizer still applies momentum and weight decay to it; freeze it to keep its value",
+            "parameter, the optimizer still applies momentum and weight decay to it; to keep its value, freeze it "
+            "before the trainer takes the model",
             Resume::free),
         field<&DDPConfig::static_graph>(
             "Every step uses the parameters that the first step used: the others are averaged as zeros without waiting "

@@ -39,9 +39,10 @@ concept StartsBuckets = requires(H hook, std::size_t bucket, at::Tensor memory, 
 /// `attach(arena, buckets)` is called once, before the first step, with the parameters of each bucket.
 /// `scale()` returns what gradients are multiplied by instead of 1/W; it is called before each backward pass.
 /// `finish_step(arena, group)` is called after the optimizer's step, and when a snapshot has been loaded.
-/// `resume_at(step)` is called when a snapshot of step `step` has been loaded, for a hook that counts steps.
+/// `resume_at(step)` is called when a snapshot of step `step` has been loaded, for a hook that counts steps; the hook
+/// then drops what it keeps from one step to the next.
 /// `abandon()` is called when an exception has ended a step after its first bucket was started, once the collectives
-/// under way have ended: `finish` was not called for all buckets, and the step does not count.
+/// under way have ended: `finish` may not have been called for all buckets, and the step does not count.
 /// `static constexpr bool kRanksDrift = true` says that the parameters of the ranks may differ after a step: snapshots
 /// then hold those of rank 0.
 ///

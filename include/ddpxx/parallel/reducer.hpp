@@ -98,7 +98,7 @@ class Reducer {
   void finish();
 
   /// Drops the gradients of a step that an exception has ended, and waits for the sums that were started. Returns
-  /// whether any bucket was started and finish() has not ended the step.
+  /// whether any bucket of that step was started. The exception may be the one that finish() throws.
   bool abandon();
 
   /// Takes part in a step for which this rank has no batch, with the deferred gradients or zeros.
@@ -166,6 +166,7 @@ class Reducer {
   std::size_t finished_ = 0;  ///< How many of `pending_`, from the first on, are finished.
   std::size_t next_ = 0;
   bool refused_ = false;  ///< This step will throw an error: no further segment is stepped.
+  bool started_ = false;  ///< A bucket was started in a step that finish() has not ended without an error.
 };
 
 }  // namespace ddpxx

@@ -76,10 +76,11 @@ DDPXX_INLINE void Reducer::finish() {
   sum_.publish();
   if (options_.stepped != nullptr) sum_.hide();  // the gradients of stepped segments have no memory
   if (std::exchange(refused_, false)) throw unused_error(unused);
+  started_ = false;
 }
 
 DDPXX_INLINE bool Reducer::abandon() {
-  const bool started = !pending_.empty();
+  const bool started = std::exchange(started_, false);
   for (; finished_ < pending_.size(); ++finished_) pending_[finished_].wait();
   for (std::size_t k = 0; options_.stepped != nullptr && k < buckets_.size(); ++k) options_.stepped->drop(k);
   reset();
@@ -185,6 +186,7 @@ DDPXX_INLINE void Reducer::launch_full_buckets() {
     scale(bucket);
     pending_.push_back(options_.start ? options_.start(next_, bucket.memory)
                                       : start_all_reduce(bucket.memory, *group_));
+    started_ = true;
     if (options_.stepped != nullptr && pending_.size() - finished_ > 1) finish_oldest();
   }
 }

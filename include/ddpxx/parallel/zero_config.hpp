@@ -21,7 +21,8 @@ struct ZeROConfig {
         field<&ZeROConfig::bucket_bytes>("Size of the other gradient buckets", at_least(1), Unit::bytes, Resume::free),
         field<&ZeROConfig::find_unused_parameters>(
             "Average parameters that got no gradient as zeros instead of refusing them. Where no rank uses a "
-            "parameter, the optimizer still applies momentum and weight decay to it; freeze it to keep its value",
+            "parameter, the optimizer still applies momentum and weight decay to it; to keep its value, freeze it "
+            "before the trainer takes the model",
             Resume::free),
         field<&ZeROConfig::broadcast_buffers>("Broadcast rank 0's buffers before each step", Resume::free));
   }

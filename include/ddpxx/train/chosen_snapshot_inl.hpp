@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <system_error>
 
 #include <c10/core/Device.h>
 
@@ -84,11 +85,24 @@ DDPXX_INLINE Manifest load_chosen(const std::string& choice, const Settings& set
 
 namespace detail {
 
+/// Whether two places are one. Places that cannot be examined are compared by their names: a run that resumes from its
+/// own snapshots does not need the place that it was begun from, which may be out of reach by then.
 inline bool is_same_location(const std::string& a, const std::string& b, StorageOpener open) {
+  if (a == b) return true;
   const auto is_folder = [](const std::string& place) { return place.find("://") == std::string::npos; };
-  if (!is_folder(a) || !is_folder(b)) return open(a)->full_name("") == open(b)->full_name("");
+  if (!is_folder(a) || !is_folder(b)) {
+    try {
+      return open(a)->full_name("") == open(b)->full_name("");
+    } catch (const Error&) {
+      return false;
+    }
+  }
   const auto path = [](const std::string& place) {
-    auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(place)).lexically_normal();
+    std::error_code unknown, unreadable;
+    std::filesystem::path whole =
+        std::filesystem::weakly_canonical(std::filesystem::absolute(place, unknown), unreadable);
+    if (unknown || unreadable) whole = place;
+    whole = whole.lexically_normal();
     return whole.has_filename() ? whole : whole.parent_path();  // with or without a slash at the end
   };
   return path(a) == path(b);

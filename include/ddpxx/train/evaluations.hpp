@@ -60,7 +60,13 @@ class Evaluations {
   /// Whether the model after step `step` needs no evaluation: it was evaluated, or comes from a snapshot.
   bool is_done(std::int64_t step) const noexcept { return done_at_ == step; }
   /// The model after step `step` comes from a snapshot, and was evaluated before it was saved where that was due.
-  void resume_at(std::int64_t step) noexcept { done_at_ = step; }
+  /// Forgets the last evaluation, and the best ones of later steps: these steps are trained again, and may end with
+  /// other parameters.
+  void resume_at(std::int64_t step) {
+    done_at_ = step;
+    last_.reset();
+    std::erase_if(best_, [&](const Best& best) { return best.step > step; });
+  }
 
   /// Whether the evaluation of step `step` is among the best ones of which this start has saved snapshots, as many as
   /// are kept.

@@ -330,6 +330,7 @@ class TrainStep {
     at::Tensor norm;
     try {
       const auto found_inf = gradient_pass_.run(batches, facts, last_step_, captured());
+      expect_known_metrics();
       if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
       has_changed_parameters_ = true;
       norm = parameter_step_.step(found_inf, captured());
@@ -342,7 +343,7 @@ class TrainStep {
     }
     ++step_;
     has_changed_parameters_ = false;
-    check_metrics();
+    if (first_step_ == 0) learn_metrics();
     // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
     if constexpr (LetsRanksDrift<Strategy>) last_step_.norm = norm;
     const auto now = Clock::now();
@@ -356,22 +357,25 @@ class TrainStep {
     return pop(StepLog::kKeptBack);
   }
 
-  /// Each step returns the metrics that the first one has returned, on every rank: the facts of the next step hold one
-  /// sum and one count for each.
-  /// Ranks   Collective in the first step.
-  /// Errors  `peer` on every rank where the ranks differ; `config` in a later step of other metrics.
-  void check_metrics() {
+  /// Each step returns the metrics that the first one has returned: the facts of the next step hold one sum and one
+  /// count for each. Called before parameters are stepped.
+  /// Errors  `config` for other metrics than those of the first step.
+  void expect_known_metrics() const {
     const auto& names = last_step_.metrics.names();
-    if (first_step_ == 0) {
-      check_same_metrics(names, *group_);
-      metric_names_ = names;
-      first_step_ = step_;
-    } else if (names != metric_names_) {
-      throw Error{Errc::config, "the model returned the metrics " + detail::names_text(names) + " in step " +
-                                    std::to_string(step_) + ", but " + detail::names_text(metric_names_) + " in step " +
-                                    std::to_string(first_step_) +
-                                    ": return the same names in the same order in each step"};
-    }
+    if (first_step_ == 0 || names == metric_names_) return;
+    throw Error{Errc::config, "the model returned the metrics " + detail::names_text(names) + " in step " +
+                                  std::to_string(step_ + 1) + ", but " + detail::names_text(metric_names_) +
+                                  " in step " + std::to_string(first_step_) +
+                                  ": return the same names in the same order in each step"};
+  }
+  /// Notes the metrics of the first step.
+  /// Ranks   Collective.
+  /// Errors  `peer` on every rank where the ranks differ.
+  void learn_metrics() {
+    const auto& names = last_step_.metrics.names();
+    check_same_metrics(names, *group_);
+    metric_names_ = names;
+    first_step_ = step_;
   }
 
   /// A hash of what this rank has called and sent since the last step; 0 unless the strategy verifies calls.

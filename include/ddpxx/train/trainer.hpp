@@ -212,7 +212,8 @@ class Trainer {
   }
 
   /// Begins a training, or resumes one: loads the newest snapshot in save_dir; if there is none, the one that
-  /// `snapshot` names; else keeps the trainer's present state. Without a save_dir nothing is saved.
+  /// `snapshot` names; else keeps the trainer's present state. Without a save_dir nothing is saved. A model in
+  /// evaluation mode is put into training mode; parts of a model in training mode keep the mode that they have.
   /// Ranks   Collective.
   /// Errors  `storage` where no snapshot can be written to save_dir, where none of those in it can be loaded, and for a
   ///         snapshot of another model or of other settings that must be equal; `config` where `snapshot` names one of
@@ -227,7 +228,8 @@ class Trainer {
                 ": nothing left to do; set a larger training.max_steps or max_epochs to train on, or another "
                 "training.save_dir to begin anew");
     begin_report();
-    step_.model().train();
+    // In a model that trains, a part such as a frozen one may be in evaluation mode.
+    if (!step_.model().is_training()) step_.model().train();
     step_.restart_clock();
     limits_.start_clocks();
   }

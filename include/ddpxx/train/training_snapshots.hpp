@@ -43,7 +43,7 @@ class TrainingSnapshots {
 
   /// Opens save_dir, if there is one, and loads the newest snapshot there into `state`. Where there is none, loads the
   /// snapshot that `snapshot.name` chooses, unless `has_stepped`: the state is in use then. Returns none where nothing
-  /// was loaded.
+  /// was loaded. After an error no place is open.
   std::optional<LoadedRun> load(const Settings& settings, const RunState& state, bool has_stepped);
 
   /// Whether there is a place to save to: between load() with a save_dir, and close().
@@ -83,6 +83,8 @@ class TrainingSnapshots {
 
  private:
   std::optional<LoadedRun> load_own(const Settings& settings, const RunState& state);
+  /// Waits for the save under way. Its step is not saved if that has failed.
+  void finish();
 
   const Group* group_;
   at::Device device_;

@@ -55,11 +55,16 @@ DDPXX_INLINE TrainingSnapshots::~TrainingSnapshots() = default;
 DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load(const Settings& settings, const RunState& state,
                                                               bool has_stepped) {
   if (saver_) close();  // a training that was begun and not closed
-  if (!save_dir_.empty())
-    if (auto own = load_own(settings, state)) return own;
-  if (has_loaded_ || has_stepped || config_.name.empty()) return std::nullopt;
-  const auto chosen = load_chosen(config_.name, settings, state, *group_, device_, seed_, open_);
-  return LoadedRun{chosen.run, held_state(state, chosen)};
+  try {
+    if (!save_dir_.empty())
+      if (auto own = load_own(settings, state)) return own;
+    if (has_loaded_ || has_stepped || config_.name.empty()) return std::nullopt;
+    const auto chosen = load_chosen(config_.name, settings, state, *group_, device_, seed_, open_);
+    return LoadedRun{chosen.run, held_state(state, chosen)};
+  } catch (...) {
+    saver_.reset();  // a later save would make the next start resume from a state that this one was not meant to have
+    throw;
+  }
 }
 
 DDPXX_INLINE bool TrainingSnapshots::is_part_done() const { return saver_ && saver_->is_part_done(); }
@@ -78,18 +83,27 @@ DDPXX_INLINE void TrainingSnapshots::save(const RunInfo& run, const RunState& st
 }
 
 DDPXX_INLINE bool TrainingSnapshots::has_saved(std::int64_t step) {
-  if (saver_ && saved_at_ == step && loaded_at_ != step && !saver_->finish()) saved_at_ = -1;
+  if (saver_ && saved_at_ == step && loaded_at_ != step) finish();
   return saver_ && saved_at_ == step;
 }
 
 DDPXX_INLINE void TrainingSnapshots::expect_last() {
-  if (!saver_->finish()) saved_at_ = -1;
+  finish();
   saver_->stop_on_failure();
 }
 
 DDPXX_INLINE void TrainingSnapshots::close() {
-  saver_->finish();
+  finish();
   saver_.reset();
+}
+
+DDPXX_INLINE void TrainingSnapshots::finish() {
+  try {
+    if (!saver_->finish()) saved_at_ = -1;
+  } catch (...) {
+    saved_at_ = -1;  // a program may make room on the disk and save this step again
+    throw;
+  }
 }
 
 DDPXX_INLINE void TrainingSnapshots::warn_of_wait() const {

@@ -84,6 +84,15 @@ DDPXX_INLINE void BatchedPowerSGD::finish(std::size_t i, at::Tensor memory, cons
     memory.narrow(0, part.offset, part.numel).copy_(flat.narrow(0, part.packed, part.numel));
 }
 
+DDPXX_INLINE void BatchedPowerSGD::resume_at(std::int64_t step) {
+  steps_ = step;
+  generator_.set_current_seed(static_cast<std::uint64_t>(config_.seed));
+  for (auto& bucket : buckets_) {
+    bucket.has_q = false;
+    bucket.error.reset();
+  }
+}
+
 DDPXX_INLINE void BatchedPowerSGD::allocate(Bucket& bucket, const at::TensorOptions& options) {
   bucket.square = at::empty({bucket.side, bucket.side}, options);
   bucket.p = at::empty({bucket.side, bucket.rank}, options);

@@ -72,8 +72,8 @@ class PowerSGD {
 
   void finish(std::size_t i, at::Tensor memory, const Group& group);
 
-  /// Continues as after `step` steps.
-  void resume_at(std::int64_t step) noexcept { steps_ = step; }
+  /// Continues as after `step` steps, with new matrices and without the errors of earlier steps.
+  void resume_at(std::int64_t step);
   void abandon() noexcept { --steps_; }
 
  private:

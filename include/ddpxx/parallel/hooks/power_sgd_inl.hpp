@@ -90,6 +90,16 @@ DDPXX_INLINE void PowerSGD::finish(std::size_t i, at::Tensor memory, const Group
   }
 }
 
+DDPXX_INLINE void PowerSGD::resume_at(std::int64_t step) {
+  steps_ = step;
+  generator_.set_current_seed(static_cast<std::uint64_t>(config_.seed));
+  for (auto& bucket : buckets_)
+    for (auto& matrix : bucket.matrices) {
+      matrix.has_q = false;
+      matrix.error.reset();
+    }
+}
+
 DDPXX_INLINE void PowerSGD::add(Bucket& bucket, const ArenaEntry& entry, std::int64_t begin, std::size_t i) const {
   const auto rows = entry.parameter.dim() == 0 ? 1 : std::max<std::int64_t>(entry.parameter.size(0), 1);
   const auto columns = entry.numel / rows;

@@ -1,6 +1,7 @@
 // ddpxx/parallel/hooks/quantize.hpp — sends gradients as one byte an element.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -102,7 +103,7 @@ class Quantize {
   at::Tensor in_channels(const at::Tensor& memory) const {
     // In float16 the smallest scale would be 0, and 0 divided by it NaN.
     const auto x = at::isReducedFloatingType(memory.scalar_type()) ? memory.to(at::kFloat) : memory;
-    const auto width = config_.channel > 0 ? config_.channel : x.numel();
+    const auto width = config_.channel > 0 ? std::min(config_.channel, x.numel()) : x.numel();
     const auto gap = (width - x.numel() % width) % width;
     return (gap > 0 ? at::constant_pad_nd(x, {0, gap}) : x).view({-1, width});
   }
