@@ -199,6 +199,20 @@ TEST(GradientSum, AddsBackwardPassesAndScalesOnce) {
   EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 4.0))) << "the next step must replace the gradient, not add to it";
 }
 
+/// The product of 0.3 with a third, or of 1.7, has another last bit if it is computed in float64 and then rounded.
+TEST(GradientSum, ScalesAGradientWithoutDimensionsAsANumberDoes) {
+  auto w = leaf({});
+  Arena arena{{{"w", w}}};
+  GradientSum sum{arena};
+  constexpr double kThird = 1.0 / 3;
+  for (const double value : {0.1, 0.3, 1.7, 2.3}) {
+    const auto gradient = at::full({}, value, at::kFloat);
+    EXPECT_TRUE(sum.add(0, gradient, kThird));
+    EXPECT_TRUE(at::equal(arena[0].gradient, gradient * kThird)) << value;
+    sum.publish();
+  }
+}
+
 TEST(GradientSum, TakesASparseGradient) {
   auto w = leaf({3});
   Arena arena{{{"w", w}}};

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,8 @@
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/nn/key_value_cache.hpp>
 #include <ddpxx/nn/make_model.hpp>
+
+#include "../error_of.hpp"
 
 namespace ddpxx::gpt_test {
 namespace {
@@ -335,6 +339,35 @@ TEST(GPT, ACloneHasTheTypesAndTheFrozenParametersOfItsModel) {
     EXPECT_TRUE(at::equal(copies[i], parameters[i]));
     EXPECT_FALSE(copies[i].is_alias_of(parameters[i]));
   }
+}
+
+TEST(GPT, ACloneHasTheModesOfTheModulesOfItsModel) {
+  GPT gpt{small(), kVocabulary, kBlock};
+  const auto modules = gpt.modules(/*include_self=*/false);
+  constexpr std::size_t kFirstBlock = 4, kItsFirstNorm = 5;  // behind transformer, wte, wpe and h
+  modules[kFirstBlock]->eval();
+  modules[kItsFirstNorm]->train();
+  const auto copies = gpt.clone()->modules(/*include_self=*/false);
+  ASSERT_EQ(copies.size(), modules.size());
+  for (std::size_t i = 0; i < copies.size(); ++i) EXPECT_EQ(copies[i]->is_training(), modules[i]->is_training()) << i;
+  EXPECT_FALSE(copies[kFirstBlock]->is_training());
+}
+
+TEST(GPT, RefusesToCloneWhatItsCopyWouldLack) {
+  struct Derived : GPT {
+    using GPT::GPT;
+  };
+  const auto code_of_clone = [](const GPT& gpt) { return code_of([&] { static_cast<void>(gpt.clone()); }); };
+  EXPECT_EQ(code_of_clone(Derived{small(), kVocabulary, kBlock}), Errc::config);
+  GPT with_parameter{small(), kVocabulary, kBlock};
+  with_parameter.register_parameter("scale", at::ones({1}));
+  EXPECT_EQ(code_of_clone(with_parameter), Errc::config);
+  GPT with_buffer{small(), kVocabulary, kBlock};
+  with_buffer.register_buffer("table", at::ones({1}));
+  EXPECT_EQ(code_of_clone(with_buffer), Errc::config);
+  GPT with_module{small(), kVocabulary, kBlock};
+  with_module.register_module("adapter", std::make_shared<torch::nn::Module>());
+  EXPECT_EQ(code_of_clone(with_module), Errc::config);
 }
 
 TEST(Generate, AppendsTokensAfterThePrompt) {

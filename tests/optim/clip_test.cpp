@@ -1,4 +1,5 @@
-// Clipping by value on slices of flat memory, compared with torch's clip_grad_value_.
+// Clipping by value and by the norm on slices of flat memory, compared with torch's clip_grad_value_ and
+// clip_grad_norm_.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -66,6 +67,31 @@ TEST(ClipByValue, RefusesAnInvalidBound) {
     }
   }
   EXPECT_TRUE(at::equal(arena.gradients(), before));
+}
+
+/// The factors are those that Python prints for this line, with limits that are not powers of two:
+///   torch.clamp(max_norm / (torch.tensor(norm, dtype=type) + 1e-6), max=1.0).item()
+TEST(ClipByNorm, HasTheFactorOfPythonBitForBit) {
+  struct Case {
+    at::ScalarType type;
+    double max_norm, norm, factor;
+  };
+  const std::vector<Case> cases{{at::kFloat, 5.0, 11.0, 0.45454543828964233},
+                                {at::kFloat, 5.0, 23.7, 0.2109704315662384},
+                                {at::kFloat, 0.3, 11.0, 0.027272727340459824},
+                                {at::kFloat, 0.3, 2.5, 0.119999960064888},
+                                {at::kFloat, 1.0, 11.0, 0.090909086167812347},
+                                {at::kFloat, 5.0, 0.7, 1.0},
+                                {at::kDouble, 0.3, 17.9, 0.016759775600012534},
+                                {at::kBFloat16, 0.3, 3.1, 0.0966796875},
+                                {at::kHalf, 5.0, 7.3, 0.6845703125}};
+  for (const auto& [type, max_norm, norm, factor] : cases) {
+    const Arena arena{{{"a", at::zeros({2}, type).set_requires_grad(true), 0, 0}}};
+    at::Tensor{arena[0].gradient}.fill_(1.0);
+    clip_by_norm(arena.slices(), at::full({}, norm, type), max_norm);
+    EXPECT_EQ(arena[0].gradient[0].item<double>(), factor)
+        << c10::toString(type) << ", norm " << norm << ", limit " << max_norm;
+  }
 }
 
 TEST(GradientNorm, Of16BitsIsThatOfTorch) {

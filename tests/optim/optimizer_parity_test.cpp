@@ -2,8 +2,10 @@
 // formula.
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <numbers>
 #include <span>
 #include <string>
@@ -205,6 +207,7 @@ TEST(Optimizers, TwentyStepsAreThoseOfTorchOptimFused) {
                        {.learning_rate = 3e-3, .weight_decay = 0.5, .beta1 = 0.8, .beta2 = 0.999, .epsilon = 1e-5}),
       make_case<Adam>("Adam", "Adam", {.learning_rate = 1e-2, .weight_decay = 0.1}),
       make_case<SGD>("SGD", "SGD", {.learning_rate = 1e-2}),
+      make_case<SGD>("SGD with dampening alone", "SGD", {.learning_rate = 1e-2, .dampening = 0.3}),
       make_case<SGD>("SGD with momentum", "SGD",
                      {.learning_rate = 1e-2, .weight_decay = 0.1, .momentum = 0.9, .dampening = 0.3}),
       make_case<SGD>("SGD after Nesterov", "SGD",
@@ -277,6 +280,17 @@ TEST(Optimizers, MuonStepsTheGroupsOfItsVectorsAsAdamWDoes) {
   EXPECT_FALSE(at::equal(left[0].parameter, left[1].parameter));
 }
 
+TEST(Optimizers, MuonChangesNothingAtALearningRateOfZero) {
+  const Arena arena{
+      {{"matrix", at::ones({4, 4}).requires_grad_(), 0, 0}, {"vector", at::ones({16}).requires_grad_(), 0, 1}}};
+  for (const auto& entry : arena.entries()) at::Tensor{entry.gradient}.fill_(0.5);
+  const MuonConfig config{.learning_rate = 0.0};
+  Muon muon{config, arena, transform_alone};
+  muon.step(config.learning_rate_at(0));
+  for (const auto& entry : arena.entries())
+    EXPECT_TRUE(at::equal(entry.parameter, at::ones(entry.shape))) << entry.name;
+}
+
 /// A precision that scales the loss skips steps whose gradients are not finite.
 template <class Optimizer>
 void expect_left_out(const typename Optimizer::Config& config) {
@@ -307,6 +321,7 @@ void expect_left_out(const typename Optimizer::Config& config) {
 TEST(Optimizers, LeaveOutAStepWithoutATraceInValuesAndMoments) {
   expect_left_out<AdamW>({.weight_decay = 0.1});
   expect_left_out<SGD>({.weight_decay = 0.1, .momentum = 0.9});
+  expect_left_out<SGD>({.weight_decay = 0.1, .dampening = 0.3});  // which acts on momentum only
   expect_left_out<Lion>({.weight_decay = 0.1});
 }
 
@@ -366,6 +381,13 @@ TEST(Schedules, ConstantKeepsThePeakAfterWarmUp) {
   const auto config = scheduled(Schedule::constant);
   EXPECT_DOUBLE_EQ(config.learning_rate_at(0), 6e-4 / 11);
   for (const std::int64_t step : {10, 60, 1000}) EXPECT_DOUBLE_EQ(config.learning_rate_at(step), 6e-4);
+}
+
+TEST(Schedules, TheLongestWarmUpRisesFromAboveZero) {
+  auto config = scheduled(Schedule::constant);
+  config.warmup_steps = std::numeric_limits<std::int64_t>::max();
+  EXPECT_GT(config.learning_rate_at(0), 0.0);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(999), 1000 * config.learning_rate_at(0));
 }
 
 TEST(Schedules, AFallThatEndsBeforeItBeginsIsAnError) {

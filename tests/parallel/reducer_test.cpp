@@ -133,6 +133,27 @@ TEST(Reducer, MultipliesByAnotherScaleThanOneOverTheRanksWhenTold) {
   });
 }
 
+// PyTorch multiplies gradients in 16 bits by the scale in float32.
+TEST(Reducer, ScalesGradientsIn16BitsByANumberThatIsNotRounded) {
+  Group alone;
+  std::vector<NamedParameter> list;
+  for (const std::int64_t numel : {1000, 1000, 40'000})
+    list.push_back({"p" + std::to_string(list.size()), at::zeros({numel}, at::kBFloat16).set_requires_grad(true)});
+  Arena arena{list};
+  Reducer reducer{arena, alone};
+  reducer.set_scale(0.3);
+  std::vector<at::Tensor> expected;
+  for (std::size_t i = 0; i < arena.size(); ++i) {
+    const auto gradient = at::randn({arena[i].numel}, at::kBFloat16);
+    expected.push_back((gradient.to(at::kFloat) * 0.3F).to(at::kBFloat16));
+    const bool is_copied = i == 0;  // the others lie in their places, one of which is scaled by an operation of its own
+    if (!is_copied) at::Tensor{arena[i].gradient}.copy_(gradient);
+    reducer.ready(i, is_copied ? gradient : arena[i].gradient);
+  }
+  reducer.finish();
+  for (std::size_t i = 0; i < arena.size(); ++i) EXPECT_TRUE(at::equal(arena[i].gradient, expected[i])) << i;
+}
+
 TEST(Reducer, ARankThatSitsOutGivesZerosOrWhatItHadDeferred) {
   spawn_ranks(3, [](Group& group) {
     Arena arena{parameters(2)};

@@ -241,8 +241,10 @@ TEST_P(ParityOfReshard, FSDPEndsWithTheBitsOfFullyShard) {
                    train_reference({}, {"strategy=fsdp", std::string{"fsdp.reshard_after_forward="} + GetParam()}));
 }
 TEST_F(StrategyParity, ClippedDDPEndsWithPythonsBits) {
-  const Case clipped{.clip = 1.0};
-  expect_same_bits(train<DDP>(clipped), train_reference(clipped, {}));
+  for (const double clip : {1.0, 0.3}) {  // Python rounds the factor of a limit like 0.3 twice
+    const Case clipped{.clip = clip};
+    expect_same_bits(train<DDP>(clipped), train_reference(clipped, {}));
+  }
 }
 // Measured differences over 50 steps: losses 1e-7, norms 3e-7.
 TEST_F(StrategyParity, ClippedFSDPHasTheLossesOfFullyShard) {

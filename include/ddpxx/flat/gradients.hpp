@@ -13,7 +13,6 @@
 
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
@@ -22,6 +21,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/number.hpp>
 
 namespace ddpxx {
 
@@ -129,7 +129,7 @@ class GradientSum {
     } else if (gradient.is_alias_of(view) && gradient.storage_offset() == view.storage_offset()) {
       // It was written into its place.
     } else if (scale != 1.0 && view.scalar_type() == gradient.scalar_type()) {
-      at::mul_out(view, gradient, at::scalar_tensor(scale, at::kDouble));
+      at::mul_out(view, gradient, as_number(scale));
       return true;
     } else {
       view.copy_(gradient);  // of another type, it is multiplied afterwards: rounded once, in the sum's own type

@@ -91,7 +91,10 @@ class GPT : public torch::nn::Module {
   GPT(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size);
 
   /// A copy on `device`, by default on the device of this model, with parameters of the same types. Parameters that
-  /// are frozen stay so. The state of random numbers does not change.
+  /// are frozen stay so, and each module has the mode of the module that it is a copy of. The state of random numbers
+  /// does not change.
+  /// Errors  `config` for an object of a derived class, which has to override clone(), and for a GPT in which a program
+  ///         has registered parameters, buffers or modules of its own, which the copy would lack.
   DDPXX_INLINE std::shared_ptr<torch::nn::Module> clone(
       const std::optional<at::Device>& device = std::nullopt) const override;
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <typeinfo>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -94,6 +95,13 @@ DDPXX_INLINE std::shared_ptr<torch::nn::Module> GPT::clone(const std::optional<a
   const c10::NoGradGuard no_grad;
   const RandomScope random{random_states(at::kCPU)};
   auto copy = std::make_shared<GPT>(config_, vocab_size_, block_size_);
+  const auto ours = modules(/*include_self=*/false), theirs = copy->modules(/*include_self=*/false);
+  if (typeid(*this) != typeid(GPT) || named_parameters().keys() != copy->named_parameters().keys() ||
+      !buffers().empty() || ours.size() != theirs.size())
+    throw Error{Errc::config,
+                "GPT::clone() copies what GPT has registered, and this model is of a derived class or has more "
+                "parameters, buffers or modules: write a class for the model that overrides clone(), or choose another "
+                "strategy than dp"};
   const auto target = device.value_or(tokens_->weight().device());
   const auto from = parameters();
   auto into = copy->parameters();
@@ -102,6 +110,8 @@ DDPXX_INLINE std::shared_ptr<torch::nn::Module> GPT::clone(const std::optional<a
     into[i].set_requires_grad(from[i].requires_grad());
   }
   copy->train(is_training());
+  // A module comes before those inside it, which train() sets too.
+  for (std::size_t i = 0; i < ours.size(); ++i) theirs[i]->train(ours[i]->is_training());
   return copy;
 }
 

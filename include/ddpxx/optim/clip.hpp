@@ -25,6 +25,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/intercepted_operations.hpp>
+#include <ddpxx/flat/number.hpp>
 
 namespace ddpxx {
 
@@ -88,10 +89,13 @@ at::Tensor gradient_norm(at::TensorList gradients, const at::TensorOptions& opti
 }
 
 /// Scales all gradients by one factor so that their norm, given as `norm`, becomes at most `max_norm`.
-/// Source  Pascanu et al. 2013, arXiv:1211.5063; the factor is torch.nn.utils.clip_grad_norm_'s.
+/// Source  Pascanu et al. 2013, arXiv:1211.5063; the factor has the bits of that of torch.nn.utils.clip_grad_norm_ in
+///         Python.
 inline void clip_by_norm(std::span<const Slice> slices, const at::Tensor& norm, double max_norm) {
   const c10::NoGradGuard no_grad;
-  const auto factor = (max_norm / (norm + 1e-6)).clamp_max_(1.0);
+  // Python divides a number by a tensor by taking the reciprocal first, so that the factor is rounded twice. A division
+  // has another last bit for many limits that are not a power of two.
+  const auto factor = (norm + 1e-6).reciprocal_().mul_(as_number(max_norm)).clamp_max_(1.0);
   for (const auto& slice : slices) at::Tensor{slice.gradients}.mul_(factor);
 }
 

@@ -16,6 +16,7 @@
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/number.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/group_table.hpp>
 #include <ddpxx/optim/lion_config.hpp>
@@ -65,7 +66,7 @@ class Lion {
                  double decay, const std::optional<at::Tensor>& found_inf) const {
     const auto direction = at::lerp(momentum, gradients, 1.0 - config_.beta1).sign_();
     if (!found_inf) {
-      values.mul_(1.0 - learning_rate * decay).sub_(direction, learning_rate);
+      values.mul_(as_number(1.0 - learning_rate * decay)).sub_(direction, learning_rate);
       momentum.lerp_(gradients, 1.0 - config_.beta2);
       return;
     }

@@ -20,6 +20,7 @@
 
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/number.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/group_table.hpp>
@@ -104,10 +105,13 @@ DDPXX_INLINE void Muon::step(double learning_rate) {
     auto& values = matrices_[i].part.values;
     if (values.numel() == 0) continue;
     const double rate = table_.learning_rate(matrices_[i].group, learning_rate);
-    if (const double decay = table_.weight_decay(matrices_[i].group); decay != 0.0) values.mul_(1 - rate * decay);
+    if (const double decay = table_.weight_decay(matrices_[i].group); decay != 0.0)
+      values.mul_(as_number(1 - rate * decay));
     values.add_(updates[i], -rate * scale(matrices_[i].shape));
   }
-  adamw_->step(learning_rate / config_.learning_rate * config_.adamw.learning_rate);
+  // With a peak of 0 every rate of the schedule is 0, and so is AdamW's.
+  const double share = config_.learning_rate == 0.0 ? 0.0 : learning_rate / config_.learning_rate;
+  adamw_->step(share * config_.adamw.learning_rate);
 }
 
 DDPXX_INLINE void Muon::resume_at(std::int64_t) {

@@ -96,7 +96,7 @@ double scheduled_rate(const Config& config, std::int64_t step) {
   const double peak = config.learning_rate;
   if (config.schedule == Schedule::none) return peak;
   if (step < config.warmup_steps)
-    return peak * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps + 1);
+    return peak * static_cast<double>(step + 1) / (static_cast<double>(config.warmup_steps) + 1.0);
   if (config.schedule == Schedule::constant) return peak;
   if (step >= config.decay_steps) return config.final_learning_rate;
   const auto begin =

@@ -40,11 +40,10 @@ class SGD {
   }
 
   /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
-  /// Errors  `config` for dampening together with `found_inf`: dampening does not act on the first step that counts,
-  /// and
-  ///         only the device knows which step that is.
+  /// Errors  `config` for momentum with dampening together with `found_inf`: dampening does not act on the first step
+  ///         that counts, and only the device knows which step that is.
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
-    if (found_inf && config_.dampening != 0.0)
+    if (found_inf && !moments_.empty() && config_.dampening != 0.0)
       throw Error{Errc::config,
                   "SGD with dampening cannot leave steps out, which a scaled loss needs: set dampening=0"};
     const c10::NoGradGuard no_grad;

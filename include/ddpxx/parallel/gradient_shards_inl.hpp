@@ -20,6 +20,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
+#include <ddpxx/flat/number.hpp>
 #include <ddpxx/parallel/copy_stream.hpp>
 #include <ddpxx/parallel/gradient_shards.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
@@ -127,7 +128,7 @@ DDPXX_INLINE void GradientShards::fill(const at::Tensor& memory, const Segment& 
   const bool rounds_once = scale_ == 1.0 || sources.front().scalar_type() == memory.scalar_type();
   if (rounds_once && detail::same_types(sources)) {
     at::_foreach_copy_(parts, sources);
-    if (scale_ != 1.0) memory.mul_(scale_);
+    if (scale_ != 1.0) memory.mul_(as_number(scale_));
     return;
   }
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].zero_().add_(sources[i], scale_);

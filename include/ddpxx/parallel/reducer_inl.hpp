@@ -11,6 +11,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/number.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 
@@ -195,7 +196,7 @@ DDPXX_INLINE void Reducer::note_scaled(std::size_t i, bool is_scaled) {
   constexpr std::size_t kLarge = 64 << 10;  // bytes; a smaller gradient takes less time than a further operation
   at::Tensor gradient = (*arena_)[i].gradient;
   if (!is_scaled && gradient.nbytes() >= kLarge) {
-    gradient.mul_(scale_);
+    gradient.mul_(as_number(scale_));
     is_scaled = true;
   }
   scaled_[i] = is_scaled;
@@ -208,7 +209,7 @@ DDPXX_INLINE void Reducer::scale(const Bucket& bucket) {
     const auto first = i;
     for (; i < bucket.last && !scaled_[i]; ++i) scaled_[i] = true;
     const auto end = i < bucket.last ? offset_of(i) : bucket.memory.numel();
-    bucket.memory.narrow(0, offset_of(first), end - offset_of(first)).mul_(scale_);
+    bucket.memory.narrow(0, offset_of(first), end - offset_of(first)).mul_(as_number(scale_));
   }
 }
 
