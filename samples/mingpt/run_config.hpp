@@ -83,9 +83,10 @@ struct DataConfig {
       return {{"tokenizer",
                "a text is trained on by its characters: make tokens of it with `ddpxx tokenize`, and set "
                "format=tokens, or leave the tokenizer out"}};
-    if (format == DataFormat::tokens && (text.truncate != 1.0 || text.max_bytes != 0))
-      return {{text.max_bytes != 0 ? "max_bytes" : "truncate",
-               "a file of tokens is used as a whole: leave it out, or set format=text"}};
+    if (format == DataFormat::tokens && text.max_bytes != 0)
+      return {{"max_bytes", "a file of tokens is used as a whole: set it to 0, or set format=text"}};
+    if (format == DataFormat::tokens && text.truncate != 1.0)
+      return {{"truncate", "a file of tokens is used as a whole: set it to 1, or set format=text"}};
     if (!val_path.empty() && split == "random")
       return {{"split",
                "split=random takes validation samples out of data.path, but data.val_path names a text for "

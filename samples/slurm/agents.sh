@@ -3,7 +3,8 @@
 #
 #     RANKS_PER_NODE=4 sbatch --nodes=2 --gpus-per-node=4 agents.sh PROGRAM [ARGUMENTS]
 #
-# Without RANKS_PER_NODE a node has one rank. DDPXX_RUN names a ddpxx-run that is not in PATH.
+# Without RANKS_PER_NODE a node has one rank. DDPXX_RUN names a ddpxx-run that is not in PATH. The ranks of a node share the
+# cores of --cpus-per-task.
 # ddpxx-run starts the ranks of its node, and all ranks again if one fails. Without restarts, a script of `ddpxx slurm` is
 # simpler: there srun starts the ranks themselves.
 #SBATCH --job-name=ddpxx

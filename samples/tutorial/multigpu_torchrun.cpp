@@ -20,9 +20,11 @@ namespace {
 
 using Train = ddpxx::Trainer<ToyModel, MyTrainDataset, ddpxx::SGD, ddpxx::Float32, ddpxx::DDP>;
 
-/// Says where a run begins that resumes from a snapshot: fit() has loaded the newest one.
+/// Says where a run begins that resumes from a snapshot: fit() has loaded the newest one. A snapshot that was converted
+/// from the original's snapshot.pt has the number of epochs, but not that of steps.
 void report_resumption(const Train& trainer, const ddpxx::Group& group) {
-  if (trainer.steps_done() == 0 || group.rank() != 0) return;
+  const bool is_new = trainer.steps_done() == 0 && trainer.epoch() == 0;
+  if (is_new || group.rank() != 0) return;
   std::cout << "Loading snapshot\nResuming training from snapshot at Epoch " << trainer.epoch() << std::endl;
 }
 

@@ -142,6 +142,14 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
       EXPECT_THAT(refused.err, HasSubstr("tokens are one file of this machine: copy it first"));
     }
   EXPECT_THAT(alone({"data.vocab_size=256"}).err, HasSubstr("leave it out, or set format=tokens"));
+  for (const auto& [setting, remedy] :
+       {std::pair{"data.max_bytes=1000", "set it to 0"}, std::pair{"data.truncate=0.5", "set it to 1"}}) {
+    auto cut = data;
+    cut.push_back(setting);
+    const auto refused = alone(cut);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("a file of tokens is used as a whole: " + std::string{remedy}));
+  }
 }
 
 TEST_F(Mingpt, GoesOnWithATiedHeadThatPythonsFileHasUnderBothNames) {

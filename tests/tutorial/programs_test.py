@@ -137,6 +137,17 @@ def test_a_killed_rank_resumes_from_the_snapshot():
         assert torch.equal(tensor, states[1]["MODEL_STATE"][name]), name
 
 
+def test_a_file_of_python_resumes_at_its_epoch():
+    """The original's snapshot.pt, which says how many epochs were run, and not how many steps."""
+    import torch
+    torch.save({"MODEL_STATE": torch.nn.ModuleDict({"net": torch.nn.Linear(20, 1)}).state_dict(), "EPOCHS_RUN": 3},
+               "snapshot.pt")
+    run(TOOL, "snapshot", "convert", "snapshot.pt", "to=snapshots")
+    for name in ("multigpu_torchrun", "multinode"):
+        lines = run(program(name), "4", "10", f"training.save_dir={name}", "snapshot=snapshots")
+        assert lines == ["Loading snapshot", "Resuming training from snapshot at Epoch 3", *epoch_lines(0, [3], 32, 64)], lines
+
+
 def test_a_program_with_a_loop_of_its_own_saves_where_it_is_stopped():
     command = [str(RUN), "--standalone", "--nproc-per-node=2", str(program("multinode")), "--total_epochs", "1000000",
                "--save_every", "1000000", "training.save_dir=stopped"]
