@@ -24,6 +24,8 @@
 
 #include <ddpxx/comm/job_store.hpp>
 
+#include "../held_port.hpp"
+
 namespace ddpxx::job_store_test {
 namespace {
 
@@ -325,13 +327,12 @@ TEST(JobStore, ASilentServerIsAnErrorAtTheDeadline) {
 }
 
 TEST(JobStore, ConnectsToAServerThatStartsLater) {
-  auto listener = listen_on_loopback();
-  const auto address = SocketAddress::of_socket(listener.get());
-  listener.close();
+  HeldPort port;
+  const auto number = port.number();
   std::promise<void> tried;
   bool told = false;
   auto connection = std::async(std::launch::async, [&] {
-    return JobStoreConnection::open("127.0.0.1", address.port(),
+    return JobStoreConnection::open("127.0.0.1", number,
                                     {.still_trying =
                                          [&](const std::string&) {
                                            if (!std::exchange(told, true)) tried.set_value();
@@ -339,7 +340,8 @@ TEST(JobStore, ConnectsToAServerThatStartsLater) {
                                     in(milliseconds{20'000}));
   });
   tried.get_future().wait();
-  const JobStoreServer server{listen_for("127.0.0.1", address.port(), false, in(milliseconds{1'000})), {}};
+  port.release();
+  const JobStoreServer server{listen_for("127.0.0.1", number, false, in(milliseconds{10'000})), {}};
   EXPECT_EQ(connection.get().count_keys(in(milliseconds{10'000})), 0);
 }
 

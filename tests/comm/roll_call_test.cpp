@@ -54,7 +54,7 @@ TEST(RollCall, TheLowestRankThatIsThereTellsWhoIsMissing) {
   const auto lines = lines_of(0);
   ASSERT_FALSE(lines.empty());
   EXPECT_LE(lines.size(), 2U) << "one line is due at 10 ms, one at 1010 ms";
-  EXPECT_EQ(lines[0], "waiting for rank 1, 3 to come to HERE (0 of 300 s)");
+  EXPECT_THAT(lines[0], testing::MatchesRegex("waiting for rank 1, 3 to come to HERE .[01] of 300 s."));
   EXPECT_TRUE(lines_of(2).empty());
 }
 

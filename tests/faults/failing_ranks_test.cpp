@@ -38,11 +38,12 @@ class FailingRanks : public testing::Test {
   /// Expects an end within 30 s for each start: limits of 60 s are not to be waited for.
   Ended run(const Fault& fault, int max_restarts = 0) const {
     const auto start = std::chrono::steady_clock::now();
+    const bool never_comes = fault.what == "exit" && fault.where == "start", hangs = fault.what == "hang";
     auto end = StartedProgram{command({"FAULT=" + fault.what, "FAULT_AT=" + fault.where}, max_restarts,
                                       {"training.max_steps=8",
                                        "training.save_dir=" + (folder_ / (fault.what + fault.where)).string(),
-                                       "comm.join_timeout=" + std::string{fault.what == "exit" ? "5" : "60"},
-                                       "comm.collective_timeout=" + std::string{fault.what == "hang" ? "5" : "60"}})}
+                                       "comm.join_timeout=" + std::string{never_comes ? "5" : "60"},
+                                       "comm.collective_timeout=" + std::string{hangs ? "5" : "60"}})}
                    .wait();
     EXPECT_LT(std::chrono::steady_clock::now() - start, (1 + max_restarts) * std::chrono::seconds{30})
         << fault.what << " at " << fault.where << '\n'

@@ -18,6 +18,7 @@
 #include "../launch/started_program.hpp"
 #include "../temporary_folder.hpp"
 #include "../terminal.hpp"
+#include "../unused_port.hpp"
 #include "failing_calls.hpp"
 
 namespace mingpt_test {
@@ -837,11 +838,7 @@ TEST_F(Mingpt, EndsWith5ForAPortInUse) {
 }
 
 TEST_F(Mingpt, EndsWith5WhenARankNeverComesAndNamesIt) {
-  std::string port;
-  {
-    const OccupiedPort free_soon;
-    port = free_soon.number();
-  }
+  const auto port = std::to_string(unused_port());
   const auto run =
       alone({"comm.join_timeout=2"}, {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port});
   EXPECT_EQ(run.code, 5);
@@ -871,7 +868,7 @@ TEST_F(Mingpt, ARankThatIsKilledInMidStepEndsAllWithinSecondsAndOneReport) {
   const auto killed = std::chrono::steady_clock::now();
   ::kill(std::stoi(StartedProgram::text_of(folder_ / "pid.1")), SIGKILL);
   const auto ended = run.wait();
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds{10});
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds{30});
   EXPECT_EQ(ended.code, 128 + SIGKILL);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("Signal 9 (SIGKILL)"), HasSubstr("rank      : 1 (local_rank: 1)")));
   EXPECT_THAT(ended.err, testing::ContainsRegex("  last step : [1-9][0-9]*\n  collective: [a-z_]+ of [0-9]+ bytes"));

@@ -231,7 +231,7 @@ TEST_F(Stop, WaitsForRanksBehindAShell) {
 TEST_F(Stop, OfOneRankBySigstopIsNamedAsTheCause) {
   const auto number = folder_ / "number";
   Words words{"/bin/sh", "-c", "[ $RANK = 1 ] && echo $$ >" + number.string() + "; exec \"$@\"", "sh"};
-  for (const auto& word : mingpt("run", {"comm.collective_timeout=2"})) words.push_back(word);
+  for (const auto& word : mingpt("run", {"comm.collective_timeout=5"})) words.push_back(word);
   auto run = start(launched({}, words));
   run.wait_for_lines(metrics("run"), 5);
   ::kill(std::stoi(StartedProgram::text_of(number)), SIGSTOP);

@@ -8,6 +8,7 @@
 A command of the page is run as it stands, with these changes: minGPT gets the arguments of SMALL or EXTRA, which make it
 short, and an address of the guides becomes one of this machine. Commands for several nodes are started once for each.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -21,6 +22,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from markdown_table import rows  # noqa: E402
+from unused_port import unused_port  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guides.md").read_text()
@@ -86,17 +88,19 @@ WRITTEN = {
 }
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+def has_ipv6_loopback():
+    """False in many containers: a socket of IPv6 can be made there, but has no address."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
 
 
 def nodes_of(command, extra):
     """The words of the command for each node, with addresses of this machine."""
-    port = free_port()
+    port = unused_port()
     command = re.sub(r"node0(_ip)?:\d+", f"127.0.0.1:{port}", command)
-    command = re.sub(r"\[::1\]:\d+", f"[::1]:{port}" if socket.has_dualstack_ipv6() else f"127.0.0.1:{port}", command)
+    command = re.sub(r"\[::1\]:\d+", f"[::1]:{port}" if has_ipv6_loopback() else f"127.0.0.1:{port}", command)
     command = re.sub("--master_addr=node1 --master_port=12355", f"--master_addr=127.0.0.1 --master_port={port}", command)
     words = shlex.split(command.replace("--nproc_per_node=gpu", "--nproc_per_node=cpu")) + extra
     if "--nnodes=2" not in words:

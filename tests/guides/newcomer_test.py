@@ -12,9 +12,11 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from unused_port import unused_port  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRAIN = "./dev train"
@@ -66,12 +68,6 @@ esac
     return cmake.parent
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 def output_of(code, hosts, environment):
     started = [subprocess.Popen(["bash", "-ec", code], env=environment, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in hosts]
@@ -94,7 +90,8 @@ def main():
         if is_short:
             code = re.sub(f"^{TRAIN}$", TRAIN + FEWER_STEPS, code, flags=re.MULTILINE)
         print(code, flush=True)
-        outputs.append(output_of(code.replace("node0:29500", f"127.0.0.1:{free_port()}"), hosts.split() or [None], environment))
+        code = code.replace("node0:29500", f"127.0.0.1:{unused_port()}")
+        outputs.append(output_of(code, hosts.split() or [None], environment))
         print(outputs[-1], flush=True)
     text = "".join(outputs)
     assert "is given before" not in outputs[0], f"{TRAIN} gives a setting beside the user's"

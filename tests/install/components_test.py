@@ -26,7 +26,7 @@ def make_libtorch(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
+        folder = pathlib.Path(temporary).resolve()  # CMake writes the path without links
         (folder / "CMakeLists.txt").write_text(PROJECT)
         # Where none of the three components can be found.
         bare = [f"-DLIBTORCH_ROOT={make_libtorch(folder / 'libtorch')}", "-DCMAKE_DISABLE_FIND_PACKAGE_aws-c-s3=ON",

@@ -7,10 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <string>
-#include <sys/socket.h>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <unistd.h>
@@ -20,14 +21,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store_connection.hpp>
-#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>
-#include <ddpxx/launch/agent/free_port.hpp>
 
 #include "../count_of.hpp"
+#include "../held_port.hpp"
 #include "../temporary_folder.hpp"
+#include "../unused_port.hpp"
 #include "started_program.hpp"
 
 namespace agent_group_test {
@@ -66,6 +66,18 @@ class Nodes {
     const std::vector keys{ddpxx::detail::AgentsStore::key("agent", agent)};
     EXPECT_TRUE(store.wait(keys, "", deadline).missing.empty()) << "agent " << agent << " has not come";
   }
+  /// Waits until an agent that does not lead waits for its next round, which it does on a thread of its own. By then it
+  /// has come to the leading agent, and has told it what follows if its connection ends.
+  static void wait_until_waiting(const StartedProgram& agent) {
+    const std::filesystem::path threads = "/proc/" + std::to_string(agent.pid()) + "/task";
+    agent.wait_until(
+        [&] {
+          std::error_code gone;
+          const std::filesystem::directory_iterator all{threads, gone};
+          return !gone && std::distance(begin(all), end(all)) > 1;
+        },
+        "the thread that waits for a round");
+  }
   /// A script that runs until `finish()`; on SIGTERM it ends like a program that has saved.
   std::string works() const {
     return "trap 'exit 75' TERM; tell_start; until [ -e " + done_.string() + " ]; do sleep 0.02; done";
@@ -93,7 +105,7 @@ class Nodes {
 
  private:
   std::string nnodes_;
-  std::uint16_t port_ = ddpxx::detail::free_port();
+  std::uint16_t port_ = unused_port();
   std::string endpoint_ = "127.0.0.1:" + std::to_string(port_);
   TemporaryFolder folder_;
   std::filesystem::path started_ = folder_ / "started", done_ = folder_ / "done";
@@ -341,7 +353,7 @@ TEST(AgentGroup, EndsAllNodesWhenAnAgentIsKilledBeforeItBeginsTheFirstRound) {
   Nodes::wait_until_serving(first);
   const auto second = nodes.start(nodes.works(), more);
   nodes.wait_until_come(1, "job");
-  std::this_thread::sleep_for(std::chrono::milliseconds{500});  // in most runs it has left its will by then
+  Nodes::wait_until_waiting(second);
   second.signal(SIGSTOP);
   auto third = nodes.start(nodes.works(), more);
   nodes.wait_for_starts(third, 2);
@@ -407,8 +419,8 @@ TEST(AgentGroup, EndsWithTheReasonWhenTooFewNodesAreLeft) {
 }
 
 TEST(AgentGroup, BeginsWithoutTheMissingNodesAfterTheLastCall) {
-  const Nodes nodes{"1:3"};
-  const std::vector<std::string> more = {"--rdzv-conf=last_call_timeout=1.5"};
+  const Nodes nodes{"2:3"};  // the last call begins when the second one has come
+  const std::vector<std::string> more = {"--rdzv-conf=last_call_timeout=0.3"};
   auto first = nodes.start("exit 0", more);
   Nodes::wait_until_serving(first);
   auto second = nodes.start("exit 0", more);
@@ -464,13 +476,15 @@ TEST(AgentGroup, RefusesALateNodeThatCountsOtherNodesAndGoesOn) {
 
 TEST(AgentGroup, ForgetsAnAgentThatEndsBeforeTheRunBegins) {
   const Nodes nodes{"3"};
-  auto first = nodes.start("exit 0");
+  const std::vector<std::string> more = {"--rdzv-id=job"};
+  auto first = nodes.start("exit 0", more);
   Nodes::wait_until_serving(first);
-  auto second = nodes.start("exit 0");
-  std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs it has come by then
+  auto second = nodes.start("exit 0", more);
+  nodes.wait_until_come(1, "job");
+  Nodes::wait_until_waiting(second);
   second.signal(SIGTERM);
   EXPECT_EQ(second.wait().code, 128 + SIGTERM);
-  auto third = nodes.start("exit 0"), fourth = nodes.start("exit 0");
+  auto third = nodes.start("exit 0", more), fourth = nodes.start("exit 0", more);
   for (auto* agent : {&first, &third, &fourth}) EXPECT_EQ(agent->wait().code, 0);
   EXPECT_EQ(nodes.starts(), (Lines{"0 of 3 on 0 after 0", "1 of 3 on 1 after 0", "2 of 3 on 2 after 0"}));
 }
@@ -566,16 +580,14 @@ TEST(AgentGroup, RefusesAnImpossibleBindingBeforeItMeetsTheOthers) {
 // Two agents that start at the same moment may refuse the port to each other. A socket that has the port and does not
 // listen stands for this moment.
 TEST(AgentGroup, ServesTheMeetingOnceThePortIsFree) {
-  ddpxx::Descriptor holder{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  const auto address = ddpxx::SocketAddress::parse("127.0.0.1").value();
-  ASSERT_EQ(::bind(holder.get(), address.get(), address.length()), 0);
-  const auto endpoint = "127.0.0.1:" + std::to_string(ddpxx::SocketAddress::of_socket(holder.get()).port());
+  HeldPort port;
+  const auto endpoint = "127.0.0.1:" + std::to_string(port.number());
   const auto start = [&] {
     return start_ddpxx_run({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint, "true"});
   };
   auto first = start(), second = start();
   std::this_thread::sleep_for(std::chrono::seconds{1});  // in most runs both have tried to serve by then
-  holder.close();
+  port.release();
   for (auto* agent : {&first, &second}) {
     const auto end = agent->wait(std::chrono::seconds{60});
     EXPECT_EQ(end.code, 0) << end.err;

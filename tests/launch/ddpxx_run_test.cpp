@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <sys/socket.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -19,13 +20,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/stop_signals.hpp>
-#include <ddpxx/launch/agent/free_port.hpp>
 #include <ddpxx/launch/plan/cpu_topology.hpp>
 
 #include "../count_of.hpp"
 #include "../temporary_folder.hpp"
 #include "../terminal.hpp"
+#include "../unused_port.hpp"
 #include "started_program.hpp"
 
 namespace ddpxx_run_test {
@@ -145,19 +148,33 @@ StartedProgram node(int number, std::uint16_t port, std::vector<std::string> mor
   return start_ddpxx_run(std::move(arguments));
 }
 
+/// The loopback address of IPv6, or that of IPv4 where this machine has none of IPv6, as in many containers.
+struct Loopback {
+  std::string address = has_ipv6() ? "::1" : "127.0.0.1";
+  std::string in_url = has_ipv6() ? "[::1]" : "127.0.0.1";
+
+  static bool has_ipv6() {
+    const ddpxx::Descriptor socket{::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const auto loopback = ddpxx::SocketAddress::parse("::1").value();
+    return socket && ::bind(socket.get(), loopback.get(), loopback.length()) == 0;
+  }
+};
+
 TEST(DdpxxRun, NumbersTheRanksOfSeveralNodesThatMeetAtTheMastersPort) {
-  const auto port = ddpxx::detail::free_port();
+  const Loopback master;
+  const auto port = unused_port();
   const std::string script = "echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT $DDPXX_STORE";
-  auto first = node(0, port, {"--nproc-per-node=2", "--master-addr=[::1]"}, script),
-       second = node(1, port, {"--nproc-per-node=2", "--master-addr=[::1]"}, script);
+  const std::vector<std::string> flags = {"--nproc-per-node=2", "--master-addr=" + master.in_url};
+  auto first = node(0, port, flags, script), second = node(1, port, flags, script);
   const auto first_lines = sorted_lines(first.wait().out), second_lines = sorted_lines(second.wait().out);
   ASSERT_EQ(first_lines.size(), 2U);
   ASSERT_EQ(second_lines.size(), 2U);
-  EXPECT_THAT(first_lines[0], testing::StartsWith("[rank0]: 0 4 ::1 ")) << "Python connects to a bare address only";
-  EXPECT_THAT(first_lines[0], testing::EndsWith(" [::1]:" + std::to_string(port)));
+  EXPECT_THAT(first_lines[0], testing::StartsWith("[rank0]: 0 4 " + master.address + ' '))
+      << "Python connects to a bare address only";
+  EXPECT_THAT(first_lines[0], testing::EndsWith(' ' + master.in_url + ':' + std::to_string(port)));
   // Python's rank 0 serves a store at MASTER_PORT itself, so MASTER_PORT must be another port, which the agents share.
   const auto tail = first_lines[0].substr(std::string{"[rank0]: 0 "}.size());
-  EXPECT_THAT(tail, Not(testing::StartsWith("4 ::1 " + std::to_string(port) + " ")));
+  EXPECT_THAT(tail, Not(testing::StartsWith("4 " + master.address + ' ' + std::to_string(port) + ' ')));
   EXPECT_EQ(second_lines, (std::vector<std::string>{"[rank2]: 2 " + tail, "[rank3]: 3 " + tail}));
 }
 
@@ -168,7 +185,8 @@ StartedProgram arriving_node(int nodes, const std::string& endpoint, const std::
 }
 
 TEST(DdpxxRun, NumbersTheNodesOfC10dByTheirArrival) {
-  const auto endpoint = "[::1]:" + std::to_string(ddpxx::detail::free_port());
+  const Loopback master;
+  const auto endpoint = master.in_url + ':' + std::to_string(unused_port());
   const std::string script = "echo $RANK $WORLD_SIZE $LOCAL_RANK $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $MASTER_ADDR";
   StartedProgram agents[] = {arriving_node(3, endpoint, script), arriving_node(3, endpoint, script),
                              arriving_node(3, endpoint, script)};
@@ -179,13 +197,15 @@ TEST(DdpxxRun, NumbersTheNodesOfC10dByTheirArrival) {
     for (const auto& line : sorted_lines(end.out)) lines.push_back(line);
   }
   std::sort(lines.begin(), lines.end());
-  EXPECT_EQ(lines, (std::vector<std::string>{"[rank0]: 0 6 0 0 3 trainer ::1", "[rank1]: 1 6 1 0 3 trainer ::1",
-                                             "[rank2]: 2 6 0 1 3 trainer ::1", "[rank3]: 3 6 1 1 3 trainer ::1",
-                                             "[rank4]: 4 6 0 2 3 trainer ::1", "[rank5]: 5 6 1 2 3 trainer ::1"}));
+  std::vector<std::string> expected{"[rank0]: 0 6 0 0 3 trainer ", "[rank1]: 1 6 1 0 3 trainer ",
+                                    "[rank2]: 2 6 0 1 3 trainer ", "[rank3]: 3 6 1 1 3 trainer ",
+                                    "[rank4]: 4 6 0 2 3 trainer ", "[rank5]: 5 6 1 2 3 trainer "};
+  for (auto& line : expected) line += master.address;
+  EXPECT_EQ(lines, expected);
 }
 
 TEST(DdpxxRun, RefusesANodeThatComesWhenAllNodesAreThere) {
-  const auto endpoint = "127.0.0.1:" + std::to_string(ddpxx::detail::free_port());
+  const auto endpoint = "127.0.0.1:" + std::to_string(unused_port());
   const TemporaryFolder folder;
   const auto started = folder / "started";
   const std::string script = "echo >> " + started.string() + "; exec sleep 600";
@@ -212,7 +232,7 @@ TEST(DdpxxRun, KeepsItsExitCodeWhenSignalsComeWhileItEnds) {
 }
 
 TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
-  const auto port = ddpxx::detail::free_port();
+  const auto port = unused_port();
   const TemporaryFolder folder;
   const auto started = folder / "started";
   const std::string script = "echo >> " + started.string() + "; exec sleep 600";
@@ -234,7 +254,7 @@ TEST(DdpxxRun, RefusesTheAgentOfAnotherRunAtThePort) {
 }
 
 TEST(DdpxxRun, NamesTheNodeThatDisagreesAboutTheNumberOfNodes) {
-  const auto port = ddpxx::detail::free_port();
+  const auto port = unused_port();
   auto first = node(0, port, {"--master-addr=127.0.0.1"}, "true");
   auto second = start_ddpxx_run(
       {"--nnodes=3", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port), "true"});
@@ -247,7 +267,7 @@ TEST(DdpxxRun, NamesTheNodeThatDisagreesAboutTheNumberOfNodes) {
 }
 
 TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
-  const auto port = ddpxx::detail::free_port();
+  const auto port = unused_port();
   const auto run = node(0, port, {"--master-addr=127.0.0.1", "--rdzv-conf=join_timeout=0.5"}, "echo started").wait();
   EXPECT_EQ(run.code, 5);
   EXPECT_EQ(run.out, "");
@@ -255,7 +275,7 @@ TEST(DdpxxRun, NamesTheNodeThatNeverComes) {
 }
 
 TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
-  auto run = node(0, ddpxx::detail::free_port(), {"--master-addr=127.0.0.1"}, "true");
+  auto run = node(0, unused_port(), {"--master-addr=127.0.0.1"}, "true");
   run.wait_for_lines(run.error_file(), 1);  // the agent listens by then
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait().code, 128 + SIGTERM);
@@ -264,9 +284,8 @@ TEST(DdpxxRun, EndsAtASignalWhileItWaitsForTheOtherNodes) {
 // No agent serves the meeting, so that this one does not read signals in its loop yet.
 TEST(DdpxxRun, EndsAtASignalThatIsToEndTheRunWhileItWaitsForTheFirstNode) {
   for (const int number : {SIGTERM, SIGUSR1}) {
-    auto run =
-        node(1, ddpxx::detail::free_port(), {"--master-addr=127.0.0.1", "--signals-to-handle=SIGTERM,SIGUSR1"}, "true");
-    std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent waits by then
+    auto run = node(1, unused_port(), {"--master-addr=127.0.0.1", "--signals-to-handle=SIGTERM,SIGUSR1"}, "true");
+    run.wait_until_blocked(number);
     run.signal(number);
     EXPECT_EQ(run.wait(std::chrono::seconds{60}).code, 128 + number);
   }
@@ -279,9 +298,9 @@ TEST(DdpxxRun, EndsAtASignalWhileANameDoesNotResolve) {
     const auto first = arguments.front();
     arguments.insert(arguments.end(), {"--nnodes=2", "true"});
     auto run = start_ddpxx_run(arguments);
-    std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs the agent looks the name up by then
+    run.wait_until_blocked(SIGTERM);
     run.signal(SIGTERM);
-    EXPECT_EQ(run.wait(std::chrono::seconds{10}).code, 128 + SIGTERM) << first;
+    EXPECT_EQ(run.wait(std::chrono::seconds{60}).code, 128 + SIGTERM) << first;
   }
 }
 
@@ -416,7 +435,7 @@ TEST(DdpxxRun, ReportsInFullWhereTheOutputOfTheRankIsInAFile) {
 
 // Two agents on one machine behave as on two: a rank of the second agent has an error of its own.
 TEST(DdpxxRun, ReportsAnErrorOnItsNodeAndNamesItInALineOnTheOthers) {
-  const auto port = ddpxx::detail::free_port();
+  const auto port = unused_port();
   const std::string script = "[ $RANK = 3 ] && { echo no such file here >&2; exit 3; }; exec sleep 600";
   const std::vector<std::string> two = {"--nproc-per-node=2", "--master-addr=127.0.0.1"};
   auto first = node(0, port, two, script), second = node(1, port, two, script);
@@ -863,7 +882,7 @@ TEST(DdpxxRun, NamesTheRankThatIsStoppedAndNotTheOneThatLostIt) {
 }
 
 TEST(DdpxxRun, SaysThatTheCauseIsProbablyOnAnotherMachineWhenAllItsRanksHaveLostAPeer) {
-  const auto port = ddpxx::detail::free_port();
+  const auto port = unused_port();
   const std::vector<std::string> two = {"--nproc-per-node=2", "--master-addr=127.0.0.1"};
   auto other = node(1, port, two, "exit 0");
   const auto run = node(0, port, two, "exit 5").wait();
@@ -906,9 +925,12 @@ using Files = std::map<std::string, std::string>;
 TEST(DdpxxRun, WritesTheOutputsOfEachAttemptAndRankToFiles) {
   const TemporaryFolder folder;
   const auto logs = folder / "logs";
-  const auto run =
-      ddpxx_run({"--nproc-per-node=2", "--max-restarts=1", "-r3", "--rdzv-id=job7", "--log-dir", logs.string(), "sh",
-                 "-c", "echo out $RANK; echo oops $RANK >&2; [ $RANK = 0 ] && exit; sleep 0.3; exit 1"});
+  // Rank 1 fails when rank 0 has written.
+  const auto written = (folder / "written.").string() + "$TORCHELASTIC_RESTART_COUNT";
+  const auto run = ddpxx_run({"--nproc-per-node=2", "--max-restarts=1", "-r3", "--rdzv-id=job7", "--log-dir",
+                              logs.string(), "sh", "-c",
+                              "echo out $RANK; echo oops $RANK >&2; [ $RANK = 0 ] && { echo >" + written +
+                                  "; exit; }; until [ -e " + written + " ]; do sleep 0.01; done; exit 1"});
   EXPECT_EQ(run.code, 1);
   EXPECT_EQ(run.out, "");
   const auto of_run = folder_of_run(logs);
@@ -1113,7 +1135,7 @@ TEST(DdpxxRun, NamesTheLimitOfDescriptorsThatKeepsItFromStartingItsRanks) {
   EXPECT_THAT(end.err, HasSubstr("(limit: ulimit -n)"));
   EXPECT_EQ(count_of(end.err, "\n"), 1U) << end.err;
   // A rank is a shell, or before that a copy of the launcher: the command line of both has the name of the file.
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes{1};
   while (is_in_a_command_line(alive.string()) && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(std::chrono::milliseconds{10});
   EXPECT_FALSE(is_in_a_command_line(alive.string())) << "a rank is left";
@@ -1175,7 +1197,8 @@ TEST(DdpxxRun, ReadsSignalsWhileItsOutputIsPaused) {
   ASSERT_EQ(::pipe(ends), 0);  // the test does not read from the pipe
   const TemporaryFolder folder;
   const auto ready = folder / "ready";
-  StartedProgram run{{"/bin/sh", "-c",
+  // Bash, since other shells know no descriptors above 9.
+  StartedProgram run{{"/bin/bash", "-c",
                       "exec " + program_folder() + "/ddpxx-run sh -c 'echo >> " + ready.string() + "; exec yes' >&" +
                           std::to_string(ends[1])}};
   run.wait_for_lines(ready, 1);

@@ -16,9 +16,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/launch/agent/free_port.hpp>
-
 #include "../temporary_folder.hpp"
+#include "../unused_port.hpp"
 #include "started_program.hpp"
 
 namespace many_restarts_test {
@@ -102,7 +101,7 @@ TEST_P(ManyRestarts, NeedNothingMoreEachTime) {
   const auto num_nodes = static_cast<std::size_t>(GetParam());
   std::vector<std::string> flags{"--nproc-per-node=2", "--max-restarts=" + std::to_string(kRestarts)};
   for (const auto& more : {"--nnodes=" + std::to_string(num_nodes), std::string{"--rdzv-backend=c10d"},
-                           "--rdzv-endpoint=127.0.0.1:" + std::to_string(ddpxx::detail::free_port())})
+                           "--rdzv-endpoint=127.0.0.1:" + std::to_string(unused_port())})
     flags.push_back(more);
   for (const auto& word : {std::string{"/bin/bash"}, std::string{"-c"}, script}) flags.push_back(word);
   std::deque<StartedProgram> agents;

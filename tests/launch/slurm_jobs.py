@@ -23,7 +23,7 @@ from slurm import PROGRAMS, Slurm  # noqa: E402
 BIN = pathlib.Path(sys.argv[1])
 MINGPT = [BIN / "mingpt", f"data.path={HERE}", "data.block_size=32", "model.n_layer=1", "model.n_head=2",
           "model.n_embd=16", "generate.tokens=0"]
-STEPS = 400
+STEPS = 800  # so many that a job still runs when the signal comes that is sent after its first step
 PATIENCE = 240  # seconds
 
 
@@ -53,14 +53,13 @@ class Jobs:
         assert ended == state, f"{name} is {ended}: {output.read_text() if output.exists() else self.slurm.logs()}"
 
     def training(self, name, steps=STEPS):
-        return [*MINGPT, f"training.max_steps={steps}", f"training.save_dir={self.folder}/{name}",
-                f"training.metrics={self.folder}/{name}.jsonl"]
+        return [*MINGPT, f"training.max_steps={steps}", "training.max_epochs=0",
+                f"training.save_dir={self.folder}/{name}", f"training.metrics={self.folder}/{name}.jsonl"]
 
     def check_time_limit(self):
         """Slurm knows limits of whole minutes, and may send the signal a minute early."""
         name = "limited"
-        job = self.submit(name, ["time=1", "signal_before=10", "ranks_per_node=2"],
-                          [*self.training(name, 10_000_000), "training.max_epochs=1000000"])
+        job = self.submit(name, ["time=1", "signal_before=10", "ranks_per_node=2"], self.training(name, 10_000_000))
         output = self.folder / f"{name}.out"
         end = time.monotonic() + PATIENCE
         while not output.exists() or output.read_text().count("started by srun") < 2:
@@ -112,12 +111,18 @@ class Jobs:
                                    if found.get(step) != loss}
 
     def check_array(self):
-        """Each element is stopped once, while the other one runs, and only the stopped one is requeued."""
-        sweep, steps = self.folder / "sweep", 20 * STEPS
+        """Each element is stopped once, the first while the other one runs, and only the stopped one is requeued."""
+        sweep, steps = self.folder / "sweep", 6000
         logs = [sweep / str(number) / "log" for number in range(2)]
 
         def starts(log):
             return log.read_text().count("started by srun: 2 ranks") if log.exists() else 0
+
+        def wait_until(met, log):
+            end = time.monotonic() + PATIENCE
+            while not met():
+                assert time.monotonic() < end, (log.read_text(), self.slurm.logs())
+                time.sleep(0.05)
 
         job = self.submit("sweep", ["ranks_per_node=2"],
                           [*MINGPT, f"training.max_steps={steps}", "training.max_epochs=0", "-m",
@@ -127,10 +132,10 @@ class Jobs:
             self.wait_for_rows(sweep / str(number) / "rows.jsonl")
         for number, log in enumerate(logs):
             self.slurm.run(["scancel", "--signal=USR1", f"{job}_{number}"])
-            end = time.monotonic() + PATIENCE
-            while starts(log) < 2:
-                assert time.monotonic() < end, (log.read_text(), self.slurm.logs())
-                time.sleep(0.05)
+            # The next start follows some seconds later, when the other element may be at its end.
+            wait_until(lambda: "stopped by SIGUSR1" in log.read_text(), log)
+        for log in logs:
+            wait_until(lambda: starts(log) > 1, log)
         for number, log in enumerate(logs):
             self.finish("sweep", f"{job}_{number}")
             assert "exit_code: 0" in (sweep / str(number) / "status").read_text()

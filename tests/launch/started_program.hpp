@@ -92,6 +92,20 @@ class StartedProgram {
     wait_until([&] { return lines_of(path) >= count; }, std::to_string(count) + " lines in " + path.string());
   }
 
+  /// Waits until the program blocks the signal, as a launcher does, which reads its signals one at a time. Before, the
+  /// signal would end the program at once. Throws as `wait_until` does.
+  void wait_until_blocked(int number) const {
+    wait_until(
+        [&] {
+          const std::string name = "SigBlk:", status = text_of("/proc/" + std::to_string(pid_) + "/status");
+          const auto at = status.find(name);
+          if (at == std::string::npos) return false;
+          const auto blocked = std::stoull(status.substr(at + name.size()), nullptr, 16);
+          return ((blocked >> (number - 1)) & 1U) != 0;
+        },
+        "signal " + std::to_string(number) + " to be blocked");
+  }
+
   /// Sends the signal ten times a second until the program ends; throws as `wait()` does after two minutes. A program
   /// under load may read a signal so late that the next one seems to belong to the same request.
   Ended wait_while_signalling(int number) {

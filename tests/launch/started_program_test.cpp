@@ -42,5 +42,15 @@ TEST(StartedProgram, ThatGoesOnForTooLongIsAFailureWithItsMessage) {
   EXPECT_EQ(run.wait().code, -SIGKILL);
 }
 
+TEST(StartedProgram, IsWaitedForUntilItBlocksASignal) {
+  const StartedProgram run{{"/usr/bin/env", "--block-signal=USR1", "sleep", "600"}};
+  run.wait_until_blocked(SIGUSR1);
+  run.signal(SIGUSR1);
+  EXPECT_FALSE(run.has_ended());
+  const StartedProgram ended{{"/bin/true"}};
+  EXPECT_THAT(failure_of([&] { ended.wait_until_blocked(SIGUSR1); }),
+              HasSubstr("waited for signal " + std::to_string(SIGUSR1) + " to be blocked: the program has ended"));
+}
+
 }  // namespace
 }  // namespace started_program_test

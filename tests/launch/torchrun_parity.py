@@ -13,10 +13,12 @@ import dataclasses
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from unused_port import unused_port  # noqa: E402
 
 WORKER = '''import json, os, signal, sys, time
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",
@@ -123,12 +125,6 @@ CASES = [
 ]
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        return listener.getsockname()[1]
-
-
 def log_files(folder):
     """The files below a log folder: their names without the id and the random part of the run's, and their contents."""
     files = {}
@@ -155,7 +151,7 @@ def run(launcher, case, programs):
         launch_names = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PET_", "DDPXX_",
                         "OMP_NUM_THREADS", "SLURM_", "CUDA_VISIBLE_DEVICES")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(launch_names)}
-        port = str(free_port())
+        port = str(unused_port())
         environment |= {"FACTS": str(facts), "PYTHON_EXEC": sys.executable}
         environment |= {name: value.format(port=port) for name, value in case.environment.items()}
         environment["PYTHONPATH"] = f"{folder}:{environment.get('PYTHONPATH', '')}"

@@ -8,21 +8,20 @@ counts none, if its rank has not failed before that: a rank that reads its first
 """
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from unused_port import unused_port  # noqa: E402
 
 PROGRAM = pathlib.Path(sys.argv[1]) / "torchrun_restart_program"
 PATIENCE = 120  # seconds
 
 
 def main():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
     line = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--max-restarts=2",
-            "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--no-python", PROGRAM]
+            "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{unused_port()}", "--no-python", PROGRAM]
     with tempfile.TemporaryDirectory(prefix="ddpxx-test-") as folder:
         agents = [subprocess.Popen(line, env=os.environ | {"FOLDER": folder}, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]

@@ -38,10 +38,11 @@ def reason_to_skip(*programs):
     missing = [name for name in ("ip", "bridge", "nsenter", "unshare", "setpriv", *programs) if not shutil.which(name)]
     if missing:
         return "not installed: " + ", ".join(missing)
-    trial = "ip link add br0 type bridge && ip link add port0 type veth peer name port1"
+    trial = ("ip link add br0 type bridge && ip link add port0 type veth peer name port1 && "
+             "ip addr add fdd5::1/64 dev br0")
     made = subprocess.run(["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc",
                            "sh", "-c", trial], capture_output=True, text=True, check=False)
-    return "" if made.returncode == 0 else "this machine allows no network namespaces: " + made.stderr.strip()
+    return "" if made.returncode == 0 else "this machine allows no network namespaces with IPv6: " + made.stderr.strip()
 
 
 def skip_unless_possible(*programs):

@@ -39,8 +39,9 @@ class MemoryStorage final : public Storage {
   std::chrono::milliseconds pause{0};  ///< The duration of each reply.
   std::chrono::milliseconds pause_to_remove{0};
   std::chrono::milliseconds pause_to_read_text{0};
-  std::function<void()> before_next_read;  ///< Called once.
-  std::function<void()> before_next_text;  ///< Called once.
+  std::function<void()> before_next_read;    ///< Called once.
+  std::function<void()> before_next_text;    ///< Called once.
+  std::function<void()> before_next_remove;  ///< Called once.
 
   /// All reads, in the order in which they were made.
   std::vector<ReadRange> reads() {
@@ -103,6 +104,7 @@ class MemoryStorage final : public Storage {
     return found;
   }
   void remove(const std::string& name) override {
+    if (const auto call = taken(before_next_remove)) call();
     std::this_thread::sleep_for(pause_to_remove);
     const std::lock_guard lock{mutex_};
     objects.erase(name);

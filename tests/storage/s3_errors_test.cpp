@@ -174,7 +174,7 @@ TEST(S3Refusals, SaysSoonThatNoServerListens) {
   const auto start = std::chrono::steady_clock::now();
   const auto text = storage_error([&] { S3Storage{S3Place{"bucket", "x/"}, config}.prepare(); });
   EXPECT_THAT(text, AllOf(HasSubstr("cannot reach http://127.0.0.1:9"), HasSubstr("check S3Config::endpoint")));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{10});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{30});
 }
 
 TEST(S3Refusals, RefusesToGoOnAfterAFork) {

@@ -187,16 +187,16 @@ TEST_F(Checkpoint, InTheBackgroundIsPublishedWithoutARankThatWaitsForIt) {
                      {.max_steps = 40,
                       .save_every = 20,
                       .snapshot = {.writing = SnapshotWriting::background, .keep_last = 0},
-                      .failpoint = "snapshot.before_commit:sleep:2000@1"},
+                      .failpoint = "snapshot.before_commit:sleep:3000@1"},
                      [] { std::this_thread::sleep_for(std::chrono::milliseconds{80}); });
   const auto saved = rows_with("snapshot");
   ASSERT_EQ(saved.size(), 2U);
   EXPECT_EQ(saved[0]["step"], 20);
-  EXPECT_GE(saved[0]["seconds"], 2.0);
+  EXPECT_GE(saved[0]["seconds"], 3.0);
   // The next save may wait for the end of a slow one, but training goes on meanwhile for a part of its time.
   EXPECT_LT(saved[0]["waited_seconds"], saved[0]["seconds"].get<double>() - 0.5);
   for (const auto& row : rows_with("loss"))
-    if (row["step"] > 20) EXPECT_LT(row["step_ms"], 1500.0) << row["step"];
+    if (row["step"] > 20) EXPECT_LT(row["step_ms"], 2800.0) << row["step"];
 }
 
 TEST_F(Checkpoint, IsToldOfWithTheTimeThatItTook) {

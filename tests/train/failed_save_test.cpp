@@ -153,7 +153,8 @@ struct Lagging : Tokens {
     const auto manifest = folder / Snapshots::kManifest, hidden = folder / "hidden";
     std::error_code other_rank;
     if (++batches < 50 && std::filesystem::exists(manifest)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds{100});  // rank 0 has looked for the manifest by then
+      // By then rank 0, which syncs the folder first, has looked for the manifest.
+      std::this_thread::sleep_for(std::chrono::seconds{1});
       std::filesystem::rename(manifest, hidden, other_rank);
     }
     if (batches == 58) std::filesystem::rename(hidden, manifest, other_rank);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,12 +112,15 @@ TEST_P(OwnStorage, EndsAllRanksWhereTheReportOfASnapshotFails) {
 }
 
 TEST_P(OwnStorage, LosesOldSnapshotsAfterAllRanksKnowOfTheNewOne) {
+  std::promise<void> other_rank_has_saved;
+  const auto has_saved = other_rank_has_saved.get_future().share();
   on_two_ranks([&](RankOfRun& run) {
     run.save(1, GetParam());
-    if (run.is_rank_zero()) storage_->pause_to_remove = std::chrono::milliseconds{300};
+    if (run.is_rank_zero()) storage_->before_next_remove = [&] { has_saved.wait_for(std::chrono::seconds{30}); };
     run.save(2, GetParam(), 1);
     if (!run.is_rank_zero()) {
       EXPECT_EQ(run.left_of_first(), 3U) << "this rank has waited until rank 0 had removed the first snapshot";
+      other_rank_has_saved.set_value();
     }
   });
   EXPECT_TRUE(storage_->list(Snapshots::folder_of(1)).empty());

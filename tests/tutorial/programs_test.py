@@ -8,13 +8,13 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from program_lines import PATIENCE, run, unprefixed  # noqa: E402
+from unused_port import unused_port  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(sys.argv[1])
@@ -186,9 +186,7 @@ def test_programs_save_as_the_settings_of_training_say():
 
 
 def test_sixteen_ranks_of_two_agents_print_the_line_of_the_guide():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = unused_port()
     agents = [subprocess.Popen([str(word) for word in (
         RUN, "--nproc-per-node=8", "--nnodes=2", f"--node-rank={node}", "--rdzv-id=456", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=127.0.0.1:{port}", program("multinode"), "50", "10")],
@@ -315,9 +313,7 @@ def test_the_program_of_the_start_page_names_the_line_that_is_wrong():
 
 
 def test_a_file_that_one_rank_lacks_ends_both_ranks_of_the_start_page():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = unused_port()
     places = [pathlib.Path(name).absolute() for name in ("with", "without")]
     for place in places:
         place.mkdir()
