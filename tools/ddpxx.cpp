@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/standard_output.hpp>
 #include <ddpxx/core/suggest.hpp>
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/version.hpp>
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
       code = run_command(argc - 1, argv + 1);
     }
     // A failed output is an error, because this program exists only for its output.
-    if (!std::cout.flush()) throw ddpxx::Error{ddpxx::Errc::storage, "the output could not be written"};
+    ddpxx::check_standard_output();
     return code;
   });
 }

@@ -14,6 +14,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file_size_signal.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/standard_output.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/agent.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
@@ -51,6 +52,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     if (!arguments.empty() && arguments.front() == "--version") {
       std::cout << ddpxx::version_line() << '\n';
+      ddpxx::check_standard_output();
       return 0;
     }
     // The script for Slurm finds the first host itself.
@@ -59,6 +61,7 @@ int main(int argc, char** argv) {
     const auto plan = ddpxx::parse_launch(arguments);
     if (!plan) {
       std::cout << ddpxx::launch_help() << kSweepHelp;
+      ddpxx::check_standard_output();
       return 0;
     }
     const auto arguments_of_program = std::span{plan->arguments}.subspan(plan->num_added_arguments);

@@ -14,6 +14,7 @@
 
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
@@ -96,8 +97,19 @@ class SnapshotConversion {
     } else if (target_) {
       target_->write(snapshot.tensors);
     } else {
-      ddpxx::save_snapshot(*ddpxx::open_storage(arguments_.to), snapshot);
+      save_at_place(snapshot);
     }
+  }
+
+  /// Keeps a run that saves to the same folder away: it would remove the snapshot as one of its own that it need not
+  /// keep. A bucket has no lock.
+  void save_at_place(const ddpxx::Snapshot& snapshot) const {
+    const auto target = ddpxx::open_storage(arguments_.to);
+    if (arguments_.to.find("://") == std::string::npos) {
+      target->prepare();
+      target->claim("ddpxx snapshot convert on " + ddpxx::host_name());
+    }
+    ddpxx::save_snapshot(*target, snapshot);
   }
 
   ddpxx::Snapshot read_snapshot() const {

@@ -9,12 +9,21 @@
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/shard_reader.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/storage/storage.hpp>
 
 /// The damage of a snapshot, checked in all of its files; empty if every byte is as it was written.
 inline std::string damage_of(ddpxx::Storage& storage, const ddpxx::Manifest& manifest) {
   return ddpxx::ShardReader{storage, ddpxx::Snapshots::folder_of(manifest.run.step), manifest}.verify().value_or("");
+}
+
+/// What to name instead of the folder of one snapshot, such as runs/a/step-00000300/; empty for other places.
+inline std::string hint_of_step_folder(ddpxx::Storage& storage) {
+  const auto itself = ddpxx::snapshot_of_step_folder(storage);
+  return itself
+             ? ", which is one snapshot itself: name " + itself->place + " with step=" + std::to_string(*itself->step)
+             : "";
 }
 
 /// The snapshot of a step, or the newest one, in which `find_damage` finds nothing.
@@ -52,5 +61,5 @@ ddpxx::Manifest usable_snapshot(ddpxx::Storage& storage, std::int64_t step, Find
   }
   throw ddpxx::Error{ddpxx::Errc::storage, "there is no usable snapshot" +
                                                (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
-                                               storage.full_name("") + damages};
+                                               storage.full_name("") + hint_of_step_folder(storage) + damages};
 }

@@ -1,6 +1,5 @@
 // mingpt — trains a GPT on the characters or tokens of any text, with one process or many.
 #include <array>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -22,6 +21,7 @@
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/walk.hpp>
+#include <ddpxx/core/standard_output.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/data/alphabet.hpp>
 #include <ddpxx/launch/join.hpp>
@@ -199,26 +199,18 @@ int run_command(const CommandLine& line) {
   return 0;
 }
 
-/// The output of a verb is its result, so an output that failed is an error.
-/// Errors  `storage`.
-void check_output() {
-  std::cout.flush();
-  std::fflush(stdout);
-  if (!std::cout || std::ferror(stdout) != 0)
-    throw ddpxx::Error{ddpxx::Errc::storage, "the output could not be written"};
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   ddpxx::run_program("mingpt", [&] {
     if (argc > 1 && std::string_view{argv[1]} == "--version") {
       std::cout << "mingpt of " << ddpxx::version_line() << '\n';
+      ddpxx::check_standard_output();
       return 0;
     }
     const auto line = read_command_line(argc, argv);
     const int code = run_command(line);
-    if (line.verb != "train") check_output();
+    if (line.verb != "train") ddpxx::check_standard_output();  // the output of a verb is its result
     return code;
   });
 }

@@ -25,6 +25,7 @@
 #include <ddpxx/train/training_config.hpp>
 
 #include "data_format.hpp"
+#include "outputs_among_texts.hpp"
 #include "precision_name.hpp"
 #include "prompt.hpp"
 #include "spellings.hpp"
@@ -146,6 +147,16 @@ struct RunConfig {
       errors.push_back(
           {"training.eval_every",
            "data.train_split=1 leaves nothing to evaluate on: lower it, set data.val_path, or set eval_every=0"});
+    if (data.format == DataFormat::text && data.text.max_bytes == 0)  // a maximum may end before the files of the run
+      for (const auto& [key, folder] : {std::pair{"data.path", &data.text.path}, {"data.val_path", &data.val_path}})
+        for (auto& error :
+             outputs_among_texts(*folder, key,
+                                 {{"training.save_dir", training.save_dir},
+                                  {"training.metrics", training.metrics},
+                                  {"training.csv", training.csv},
+                                  {"training.tensorboard", training.tensorboard},
+                                  {"run_folder", run_folder == "." || run_folder == "./" ? "" : run_folder}}))
+          errors.push_back(std::move(error));
     if (init_from == "scratch")
       errors.push_back(
           {"init_from",
@@ -159,6 +170,8 @@ struct RunConfig {
     if (optimizer.schedule != ddpxx::Schedule::none && training.max_steps > 0 &&
         optimizer.warmup_steps > training.max_steps)
       does_nothing("optimizer.warmup_steps", "is above training.max_steps: the run ends before its peak learning rate");
+    if (has_initial_weights() && !snapshot.name.empty())
+      does_nothing("init_from", "does nothing beside snapshot=, which names what the run begins with: leave out one");
     if (precision != PrecisionName::fp16 && !(scaler == ddpxx::LossScalerConfig{}))
       does_nothing("scaler", "does nothing unless precision=fp16: no other one scales the loss");
     try {

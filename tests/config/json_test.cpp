@@ -116,6 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
         bad(R"({"a": "\ud83dxx"})", 8, R"(half of a character; \uD800 to \uDBFF and \uDC00 to \uDFFF come in pairs)"),
         bad(R"({"a": "\ud83d\n"})", 8, R"(half of a character; \uD800 to \uDBFF and \uDC00 to \uDFFF come in pairs)"),
         bad(R"({"a": "x\ude00"})", 9, R"(half of a character; \uD800 to \uDBFF and \uDC00 to \uDFFF come in pairs)"),
+        bad(R"({"a": "x\u0000"})", 7, "this text has a NUL character, which no setting can have"),
+        bad(R"({"\u0000": 1})", 2, "this text has a NUL character, which no setting can have"),
         Bad{"{\"a\": \"x\ty\"}",
             "t.json:1:9: a control character; in a JSON text it is written as \\t or \\u0009\n"
             "    {\"a\": \"x y\"}\n            ^"},

@@ -140,7 +140,7 @@ class Dice {
                                                      "&x",
                                                      "*x",
                                                      "---",
-                                                     std::string(1, '\0')};
+                                                     "\x01"};
     std::string result;
     for (std::size_t count = below(8); count > 0; --count) result += kPieces[below(kPieces.size())];
     return result;

@@ -3,18 +3,22 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <string>
 #include <string_view>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/program_end.hpp>
 
 #include "../temporary_folder.hpp"
@@ -124,6 +128,22 @@ TEST_F(Shown, AreErrorsForProgramsToRead) {
 TEST_F(Shown, AreASchemaAndAScriptForShells) {
   EXPECT_EXIT(show({"--schema"}), testing::ExitedWithCode(0), "draft-07");
   EXPECT_EXIT(show({"--completion", "bash"}), testing::ExitedWithCode(0), "optimizer.learning_rate=");
+}
+
+TEST_F(Shown, IsAnErrorWhereItCannotBeWritten) {
+  const auto show_on_full_disk = [](std::vector<const char*> arguments) {
+    ::dup2(::open("/dev/full", O_WRONLY), STDOUT_FILENO);
+    try {
+      parse(std::move(arguments));
+    } catch (const ProgramEnd& end) {
+      std::_Exit(end.code());
+    } catch (const Error& error) {
+      std::cerr << error.what();
+      std::_Exit(static_cast<int>(error.code()));
+    }
+  };
+  for (const char* option : {"--cfg=job", "--blame", "--help", "--schema", "init"})
+    EXPECT_EXIT(show_on_full_disk({option}), testing::ExitedWithCode(4), "the output could not be written") << option;
 }
 
 TEST_F(Shown, IsAConfigurationToBeginWith) {

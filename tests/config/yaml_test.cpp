@@ -110,6 +110,10 @@ INSTANTIATE_TEST_SUITE_P(
             "t.yaml:1:14: a.p: is given twice; the first is at t.yaml:1:8\n    a: &x {p: 1, p: 2}\n                 ^"},
         Bad{"\xC3\xA9: [1\n", "t.yaml:1:4: this [ is never closed\n    \xC3\xA9: [1\n       ^"},
         Bad{"a: 1\nb: \xC3\xA9\xFF\n", "t.yaml:2:5: byte 10 is not UTF-8\n    b: \xC3\xA9\\xff\n        ^"},
+        Bad{"a: 1\nb: \"x\\0y\"\n",
+            "t.yaml:2:4: this text has a NUL character, which no setting can have\n    b: \"x\\0y\"\n       ^"},
+        Bad{"\"\\u0000\": 1\n",
+            "t.yaml:1:1: this text has a NUL character, which no setting can have\n    \"\\u0000\": 1\n    ^"},
         Bad{std::string{"a: 1\nb: \0\n", 10},
             "t.yaml:2:4: a NUL byte; this is not a text file\n    b: \\x00\n       ^"}));
 

@@ -539,6 +539,31 @@ TEST_F(Mingpt, CommandsWarnOfNoSettingThatOnlyATrainingUses) {
   }
 }
 
+TEST_F(Mingpt, WarnsOfWeightsThatItDoesNotTakeBesideASnapshot) {
+  const auto place = (folder_ / "run").string();
+  ASSERT_EQ(alone({"training.save_dir=" + place}).code, 0);
+  const auto both = alone({"snapshot=" + place, "init_from=" + place, "training.max_steps=4"});
+  EXPECT_EQ(both.code, 0) << both.err;
+  EXPECT_THAT(both.err, AllOf(HasSubstr("init_from=" + place + "\": warning: does nothing beside snapshot="),
+                              HasSubstr("begins with step 3")));
+}
+
+TEST_F(Mingpt, EndsWith2ForAPlaceOfOutputAmongTheTexts) {
+  folder_.file("books/a.txt", StartedProgram::text_of(text_));
+  const auto books = (folder_ / "books").string();
+  for (const char* output : {"training.save_dir", "training.metrics", "training.tensorboard", "run_folder"}) {
+    const auto inside = std::string{output} + '=' + books + "/../books/run";
+    const auto refused = alone({"data.path=" + books + '/', inside});
+    EXPECT_EQ(refused.code, 2) << output;
+    EXPECT_THAT(refused.err,
+                AllOf(HasSubstr(inside + "\": lies in data.path=" + books), HasSubstr("could not resume")));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "books/run")) << output;
+    EXPECT_EQ(alone({"data.path=" + books, std::string{output} + '=' + books + "-run/" + output}).code, 0) << output;
+  }
+  EXPECT_EQ(alone({"data.path=" + books, "data.max_bytes=5000", "training.save_dir=" + books + "/run"}).code, 0)
+      << "a text that ends before the files of the run may lie beside them";
+}
+
 TEST_F(Mingpt, EndsWith4WhereTheOutputOfACommandIsLost) {
   const auto place = (folder_ / "run").string();
   const auto trained = alone({"training.save_dir=" + place, "training.max_steps=1", "model.n_layer=1", "model.n_head=2",
@@ -551,6 +576,13 @@ TEST_F(Mingpt, EndsWith4WhereTheOutputOfACommandIsLost) {
     EXPECT_EQ(ended.code, 4) << command;
     EXPECT_THAT(ended.err, HasSubstr("the output could not be written")) << command;
   }
+  for (const char* name : {"mingpt", "ddpxx-run"})
+    for (const char* option : {"--help", "--version"}) {
+      const auto ended =
+          StartedProgram{{"/bin/sh", "-c", "exec \"$0\" \"$1\" >/dev/full", program(name), option}}.wait();
+      EXPECT_EQ(ended.code, 4) << name << ' ' << option;
+      EXPECT_THAT(ended.err, HasSubstr("the output could not be written")) << name << ' ' << option;
+    }
 }
 
 TEST_F(Mingpt, GoesOnWithTheSettingsOfASnapshot) {

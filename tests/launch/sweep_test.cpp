@@ -427,6 +427,16 @@ TEST_F(SlurmArray, RunsOneJobAnElementAndKeepsItsExitCode) {
   EXPECT_EQ(element(script.out, 0).code, 2);
 }
 
+TEST_F(SlurmArray, EndsWith4WhereTheScriptOrTheListOfJobsCannotBeWritten) {
+  for (const char* option : {"--slurm-array", "--dry-run"}) {
+    std::vector<std::string> command{"/bin/sh", "-c", "exec \"$0\" \"$@\" >/dev/full", program_folder() + "/ddpxx-run"};
+    for (const auto& word : words(program("job", "echo ran"), {"a=1,2", option})) command.push_back(word);
+    const auto ended = StartedProgram{command}.wait();
+    EXPECT_EQ(ended.code, 4) << option;
+    EXPECT_THAT(ended.err, HasSubstr("the output could not be written")) << option;
+  }
+}
+
 TEST_F(SlurmArray, WritesThroughNoLinkThatLiesInItsFolder) {
   const auto script = ddpxx_run(words(program("job", "echo ran"), {"a=1,2", "--slurm-array"})).out;
   const auto victim = folder_.file("victim", "important\n");

@@ -32,6 +32,15 @@ TEST(EarlyStopping, StopsAfterAsManyEvaluationsWithoutImprovementAsItHasPatience
   EXPECT_EQ(stops_at(config, {3, 4, 2, 2.5, 1, 2, 1}), 7);
 }
 
+TEST(EarlyStopping, SaysOnceWhyTheRunStops) {
+  std::ostringstream said;
+  EarlyStopping stopping{{.metric = "val_loss", .patience = 1}, Log{0, said}};
+  stopping.on_begin({});
+  EXPECT_EQ(stopping.on_evaluated({.val_loss = 3}), Verdict::go_on);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(stopping.on_evaluated({.val_loss = 3}), Verdict::stop);
+  EXPECT_EQ(said.str(), "early stopping: val_loss has not improved on 3.000000 in 1 evaluation\n");
+}
+
 TEST(EarlyStopping, CountsAChangeOfMinDeltaOrLessAsNone) {
   EXPECT_EQ(stops_at({.metric = "val_loss", .patience = 2, .min_delta = 0.5}, {3, 2.75, 2.5, 1}), 3);
   EXPECT_EQ(stops_at({.metric = "val_loss", .patience = 2, .min_delta = 0.5}, {3, 2.75, 2.25, 2}), 0);

@@ -94,6 +94,17 @@ TEST(TensorBoard, LosesEventsOnAFullDiskAndMakesNoFurtherFile) {
   EXPECT_EQ(read(folder / "board")["scalars"]["train/loss"], pairs({{1, 1.0}, {5, 2.0}}));
 }
 
+TEST(TensorBoard, MakesANewFileWhereItsOwnWasRemoved) {
+  const TemporaryFolder folder;
+  TensorBoard board{folder / "board"};
+  board.on_begin({});
+  board.on_step({.step = 1, .loss = 1});
+  std::filesystem::remove_all(folder / "board");
+  board.on_step({.step = 2, .loss = 2});
+  board.on_step({.step = 3, .loss = 3});
+  EXPECT_EQ(read(folder / "board")["scalars"]["train/loss"], pairs({{2, 2.0}, {3, 3.0}}));
+}
+
 TEST(TensorBoard, RefusesAFolderThatCannotBe) {
   const TemporaryFolder folder;
   folder.file("file", "");

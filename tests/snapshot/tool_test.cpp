@@ -17,11 +17,13 @@
 
 #include <ddpxx/core/crc32c.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/chunk_sums.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/storage/folder.hpp>
 
 #include "../../tools/snapshot_command.hpp"
 #include "../launch/started_program.hpp"
@@ -203,6 +205,17 @@ TEST_F(SnapshotTool, ConvertDoesNotTouchASnapshotThatIsThere) {
   EXPECT_THAT(refused.err, HasSubstr("step-00000200/manifest.json is there already"));
   EXPECT_EQ(tool("verify").code, 0);
   EXPECT_EQ(load_snapshot(folder_ / "run")->tensors.size(), snapshot_of(200).tensors.size());
+}
+
+TEST_F(SnapshotTool, ConvertDoesNotWriteWhereARunSaves) {
+  const auto place = folder_ / "busy";
+  Folder busy{place};
+  busy.prepare();
+  ASSERT_TRUE(busy.claim("a run on " + host_name()));
+  const auto refused = tool("convert", {"to=" + place.string()});
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err, HasSubstr("busy is in use by a run on "));
+  EXPECT_FALSE(std::filesystem::exists(place / "step-00000200"));
 }
 
 TEST_F(SnapshotTool, ConvertedCopiesAreKeptByTheirMetricsAndDates) {
@@ -556,6 +569,11 @@ TEST_F(SnapshotTool, SaysThatThereIsNoSnapshotAndThatItsOutputFailed) {
   const auto none = tool_at((folder_ / "none").string(), "list");
   EXPECT_EQ(none.code, 4);
   EXPECT_THAT(none.err, HasSubstr("there is no snapshot at"));
+  const auto step = (folder_ / "run/step-00000100").string();
+  for (const char* command : {"list", "verify", "show"})
+    EXPECT_THAT(tool_at(step, command).err,
+                HasSubstr("which is one snapshot itself: name " + (folder_ / "run").string() + " with step=100"))
+        << command;
   EXPECT_EQ(tool_at("--help", "list").code, 0);
   EXPECT_THAT(tool_at("--help", "list").out, HasSubstr("snapshot COMMAND PLACE"));
   const auto unheard = StartedProgram{

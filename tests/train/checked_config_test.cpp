@@ -66,6 +66,18 @@ TEST(TheConfigOfATrainer, IsRefusedForRulesBetweenSettings) {
             "optimizer.decay_steps: must be greater than warmup_steps (0) unless schedule=constant");
 }
 
+TEST(TheConfigOfATrainer, IsRefusedForAHomeFolderThatNoShellHasNamed) {
+  Plain::Config config;
+  config.training.save_dir = "~/runs";
+  EXPECT_EQ(refusal<Plain>(config),
+            "training.save_dir: \"~/runs\": ~ is no home folder here, since no shell has replaced it: write $HOME/runs "
+            "as an argument, ${oc.env:HOME}/runs in a file, or ./~/runs for a folder with the name ~");
+  config.training = {.save_dir = "./~/runs", .metrics = "~rows", .csv = "~/rows.csv", .tensorboard = "~"};
+  const auto both = refusal<Plain>(config);
+  EXPECT_TRUE(both.starts_with("training.csv: \"~/rows.csv\": ~ is ")) << both;
+  EXPECT_NE(both.find("\ntraining.tensorboard: \"~\": ~ is "), std::string::npos) << both;
+}
+
 TEST(TheConfigOfATrainer, IsRefusedInEveryPart) {
   using Composed = Trainer<Line, Ones, AdamW, AutocastFP16, FSDP>;
   Composed::Config config;

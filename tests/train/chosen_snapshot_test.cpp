@@ -20,6 +20,7 @@
 #include <ddpxx/snapshot/load_model.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
+#include <ddpxx/storage/folder.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/trainer.hpp>
@@ -138,6 +139,33 @@ TEST_F(ChosenSnapshot, IsTheBestOrTheNewestOfItsPlaceOrTheErrorSaysWhatIsThere) 
   EXPECT_NE(none.find("there are 6 4 2"), std::string::npos) << none;
   const auto unrated = error_of(Errc::storage, [&] { at(path("a") + ":best"); });
   EXPECT_NE(unrated.find("no snapshot with a validation loss"), std::string::npos) << unrated;
+}
+
+TEST_F(ChosenSnapshot, ThatIsDamagedIsNamedBehindTheStepsThatAreThere) {
+  const auto manifest = folder_ / "a/step-00000004/manifest.json";
+  std::filesystem::resize_file(manifest, 100);
+  const auto text = error_of(Errc::storage, [&] { at(path("a") + ":4"); });
+  EXPECT_NE(text.find("at " + path("a") + "/; there are 6 2\n  " + manifest.string() + " is not usable"),
+            std::string::npos)
+      << text;
+}
+
+TEST_F(ChosenSnapshot, IsNamedByThePlaceThatHoldsItsFolder) {
+  const auto step = path("a/step-00000004");
+  const auto chosen = error_of(Errc::storage, [&] { at(step + '/'); });
+  EXPECT_NE(chosen.find("which is one snapshot itself: name " + path("a") + ":4"), std::string::npos) << chosen;
+  auto inside = config(6);
+  inside.training.save_dir = step;
+  Group alone;
+  const auto refused = error_of(Errc::storage, [&] {
+    Train{alone, model(), std::make_shared<Tokens>(), inside}.fit();
+  });
+  EXPECT_NE(refused.find("it is the folder of one snapshot, of step 4: a run that resumes from it names " + path("a")),
+            std::string::npos)
+      << refused;
+  EXPECT_FALSE(std::filesystem::exists(step + "/.owner"));
+  Folder unfinished{path("b/step-00000004")};  // without a manifest, a name alone makes no snapshot
+  EXPECT_FALSE(snapshot_of_step_folder(unfinished));
 }
 
 TEST_F(ChosenSnapshot, IsTheBestByTheMetricThatTheRunHasRecorded) {

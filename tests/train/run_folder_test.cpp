@@ -17,6 +17,7 @@
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/run_folder.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::run_folder_test {
@@ -235,6 +236,22 @@ TEST(TheRunFolder, ThatCannotBeMadeIsAnErrorOnEveryRank) {
           << error.what();
     }
   });
+}
+
+TEST(TheRunFolder, ThatCannotBeMadeIsNamedAsItWasGiven) {
+  const TemporaryFolder folder;
+  const auto in_the_way = folder.file("run", "a file\n");
+  Group alone;
+  const auto message = error_of([&] { make_run_folder(in_the_way, kRecord, alone); });
+  EXPECT_TRUE(message.starts_with("cannot make the run folder " + in_the_way + ": ")) << message;
+  EXPECT_FALSE(std::filesystem::exists(in_the_way + "-2"));
+}
+
+TEST(TheRunFolder, IsNoFolderOfTheNameTilde) {
+  Group alone;
+  const auto message = error_of([&] { make_run_folder("~/runs/%Y", kRecord, alone); });
+  EXPECT_TRUE(message.starts_with("run_folder=\"~/runs/%Y\": ~ is no home folder here")) << message;
+  EXPECT_FALSE(std::filesystem::exists("~"));
 }
 
 }  // namespace

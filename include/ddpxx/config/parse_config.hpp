@@ -17,7 +17,7 @@ namespace ddpxx {
 /// that shows something (--help, --cfg, --blame, --info, --schema, --completion, init) ends the program by
 /// `ProgramEnd`, which run_program handles; a configuration that breaks rules between settings is shown, with warnings.
 /// Only rank 0 prints notices, and problems are reported as show/refusal.hpp says.
-/// Errors  `config`, with every problem and its position.
+/// Errors  `config`, with every problem and its position; `storage` if what is shown could not be written.
 template <class Config>
 Config parse_config(int argc, const char* const* argv, const ParseOptions& options = {});
 

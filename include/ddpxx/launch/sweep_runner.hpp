@@ -11,8 +11,8 @@ struct SweepCommand;
 /// to end has ended a job, 75 if jobs were stopped on request or not started, 4 if a job that ended with 0 has no
 /// metric (jobs_without_metric), else 0. The program should end then: signals that ask for an end stay blocked.
 /// Errors  `config` or `storage` if the folder cannot be used, holds another sweep, or another sweep runs in it;
-///         `config` for jobs on several nodes without a script for Slurm; `peer` if signals cannot be watched. No job
-///         has started then.
+///         `config` for jobs on several nodes without a script for Slurm; `peer` if signals cannot be watched;
+///         `storage` if the script, or the list of jobs, could not be printed. No job has started then.
 int run_sweep(const Sweep& sweep, const SweepCommand& command);
 
 }  // namespace ddpxx

@@ -21,6 +21,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/standard_output.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/child.hpp>
 #include <ddpxx/launch/interrupts.hpp>
@@ -214,6 +215,7 @@ inline int SweepRunner::exit_code() const {
 DDPXX_INLINE int run_sweep(const Sweep& sweep, const SweepCommand& command) {
   if (sweep.options.action == SweepAction::write_slurm_array) {
     std::cout << detail::slurm_array_script(sweep, command);
+    check_standard_output();
     return 0;
   }
   if (sweep.options.action == SweepAction::print) {
@@ -222,6 +224,7 @@ DDPXX_INLINE int run_sweep(const Sweep& sweep, const SweepCommand& command) {
       words.insert(words.end(), job.for_the_record().begin(), job.for_the_record().end());
       std::cout << job.number << ": " << detail::shell_line(words) << '\n';
     }
+    check_standard_output();
     return 0;
   }
   if (command.num_nodes > 1)

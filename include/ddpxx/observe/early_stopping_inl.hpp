@@ -51,9 +51,11 @@ DDPXX_INLINE Verdict EarlyStopping::on_evaluated(const Evaluated& event) {
     return Verdict::go_on;
   }
   if (++evaluations_without_ < config_.patience) return Verdict::go_on;
-  log_.info("early stopping: " + config_.metric + " has not improved on " +
-            (best_ ? std::to_string(*best_) : "anything") + " in " + std::to_string(evaluations_without_) +
-            " evaluations");
+  // The evaluation at the end of the run follows the one that has asked to stop, and is no further reason.
+  if (evaluations_without_ == config_.patience)
+    log_.info("early stopping: " + config_.metric + " has not improved on " +
+              (best_ ? std::to_string(*best_) : "anything") + " in " + std::to_string(evaluations_without_) +
+              (evaluations_without_ == 1 ? " evaluation" : " evaluations"));
   return Verdict::stop;
 }
 

@@ -147,6 +147,8 @@ DDPXX_INLINE void TensorBoard::on_snapshot(const SnapshotSaved& saved) {
 }
 
 DDPXX_INLINE File TensorBoard::new_file() const {
+  std::error_code failure;  // a file cannot be made then, and says why
+  std::filesystem::create_directories(folder_, failure);
   for (int number = 0;; ++number) {
     char name[96];
     std::snprintf(name, sizeof name, "events.out.tfevents.%010lld.%d.%d", static_cast<long long>(detail::seconds_now()),
@@ -165,7 +167,9 @@ DDPXX_INLINE void TensorBoard::write_text(std::int64_t step, std::string_view ta
 }
 
 DDPXX_INLINE void TensorBoard::write(const Message& message) {
-  if (!file_) {  // the last one could not be written to
+  // A person may empty the folder while the run goes on. What is written to a removed file is lost.
+  if (file_ && !file_->is_at(file_->path())) file_.reset();
+  if (!file_) {  // there is none yet, or the last one was removed or could not be written to
     file_.emplace(new_file());
     const auto path = file_->path();
     try {

@@ -24,6 +24,11 @@ struct SnapshotChoice {
 /// Reads `runs/a`, `runs/a:300` and `runs/a:best`.
 SnapshotChoice parse_snapshot_choice(const std::string& text);
 
+/// If the location is the folder of one snapshot, such as runs/a/step-00000300/, and not the place of a run: that
+/// snapshot as it is named, runs/a:300. None for other locations.
+/// Errors  `storage`.
+std::optional<SnapshotChoice> snapshot_of_step_folder(Storage& storage);
+
 /// Returns the manifest of the chosen snapshot. Reads manifests and the sizes of files; writes nothing. Calls
 /// `on_skipped` with the text of the damage of each snapshot that it skips.
 /// Errors  `storage` if there is no such snapshot, naming those that are there. For `best` also if any snapshot is

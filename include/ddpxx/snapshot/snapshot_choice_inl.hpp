@@ -1,6 +1,7 @@
 // ddpxx/snapshot/snapshot_choice_inl.hpp — the definitions of snapshot_choice.hpp.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +35,23 @@ DDPXX_INLINE SnapshotChoice parse_snapshot_choice(const std::string& text) {
   return {.place = text.substr(0, colon), .step = step};
 }
 
+DDPXX_INLINE std::optional<SnapshotChoice> snapshot_of_step_folder(Storage& storage) {
+  auto name = storage.full_name("");
+  while (name.size() > 1 && name.ends_with('/')) name.pop_back();
+  const auto slash = name.rfind('/');
+  const auto folder = slash == std::string::npos ? name : name.substr(slash + 1);
+  const auto digits = std::string_view{folder}.substr(std::min(folder.find('-') + 1, folder.size()));
+  std::int64_t step = 0;
+  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (status != std::errc{} || end != digits.data() + digits.size() || step < 0 ||
+      Snapshots::folder_of(step) != folder + '/')
+    return std::nullopt;
+  const auto is_manifest = [](const StoredObject& object) { return object.name == Snapshots::kManifest; };
+  if (std::ranges::none_of(storage.list(Snapshots::kManifest), is_manifest)) return std::nullopt;
+  return SnapshotChoice{.place = slash == std::string::npos ? "." : name.substr(0, std::max<std::size_t>(slash, 1)),
+                        .step = step};
+}
+
 namespace detail {
 
 inline std::string without_metric(const Ranking& ranking) {
@@ -47,7 +65,7 @@ DDPXX_INLINE Manifest choose_snapshot(Storage& storage, const SnapshotChoice& ch
   const Snapshots snapshots{storage};
   std::optional<Manifest> best;
   std::optional<Ranking> ranking;  // of the newest snapshot: a resumed run may have changed it
-  std::string others;
+  std::string others, damages;
   std::set<std::string> told;
   auto all = snapshots.list();
   int listings = 1;
@@ -65,13 +83,14 @@ DDPXX_INLINE Manifest choose_snapshot(Storage& storage, const SnapshotChoice& ch
       best.reset();
       ranking.reset();
       others.clear();
+      damages.clear();
       i = 0;
       continue;
     }
     if (!read.manifest) {
       if (choice.best)
         throw Error{Errc::storage, read.damage + "; it may be the best snapshot: choose one by its step"};
-      others += "\n  " + read.damage;
+      damages += "\n  " + read.damage;
       if (on_skipped && told.insert(read.damage).second) on_skipped(read.damage);
       continue;
     }
@@ -84,10 +103,14 @@ DDPXX_INLINE Manifest choose_snapshot(Storage& storage, const SnapshotChoice& ch
       best = std::move(read.manifest);
   }
   if (best) return std::move(*best);
+  const auto itself = snapshot_of_step_folder(storage);
+  const auto hint =
+      itself ? ", which is one snapshot itself: name " + itself->place + ':' + std::to_string(*itself->step) : "";
   throw Error{Errc::storage, "there is no snapshot" + (choice.step ? " of step " + std::to_string(*choice.step) : "") +
                                  (choice.best ? detail::without_metric(ranking.value_or(Ranking{})) : "") +
                                  (choice.before ? " before step " + std::to_string(*choice.before) : "") + " at " +
-                                 storage.full_name("") + (others.empty() ? "" : "; there are" + others)};
+                                 storage.full_name("") + hint + (others.empty() ? "" : "; there are" + others) +
+                                 damages};
 }
 
 }  // namespace ddpxx

@@ -25,6 +25,7 @@
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/train/config_hash.hpp>
 #include <ddpxx/train/run_folder.hpp>
+#include <ddpxx/train/unreplaced_tilde.hpp>
 
 namespace ddpxx {
 
@@ -134,6 +135,7 @@ inline std::filesystem::path make_exclusively(const std::filesystem::path& wante
       write_file_atomic(folder / "run", run_name() + '\n');
       return folder;
     }
+    if (error) break;
     folder = wanted;
     folder += '-' + std::to_string(number);
   }
@@ -152,6 +154,8 @@ inline std::filesystem::path make_folder_and_record(const std::string& pattern, 
     throw Error{Errc::config, "run_folder=" + pattern +
                                   ": a run's folder is one of a disk, since files grow there line by line; "
                                   "training.save_dir may lie behind s3://"};
+  if (const auto problem = problem_of_tilde(pattern); !problem.empty())
+    throw Error{Errc::config, "run_folder=" + problem};
   auto own = std::filesystem::path{pattern}.lexically_normal();
   if (!own.has_filename()) own = own.parent_path();  // of outputs/%F/
   if (!given && (own.empty() || own == ".")) return {};

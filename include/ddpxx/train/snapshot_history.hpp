@@ -18,6 +18,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/snapshot/start_name.hpp>
 #include <ddpxx/storage/storage.hpp>
@@ -39,6 +40,9 @@ class SnapshotHistory {
       : storage_{std::move(storage)}, snapshots_{*storage_}, rank_{group.rank()}, world_size_{group.size()} {
     on_rank_zero(group, Errc::storage, [&] {
       try {
+        if (const auto itself = snapshot_of_step_folder(*storage_))
+          throw Error{Errc::storage, "it is the folder of one snapshot, of step " + std::to_string(*itself->step) +
+                                         ": a run that resumes from it names " + itself->place};
         storage_->prepare();
         is_claimed_ = storage_->claim("process " + std::to_string(::getpid()) + " on " + host_name());
         for (const auto& link : snapshots_.linked_folders())

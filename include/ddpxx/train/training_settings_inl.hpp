@@ -10,6 +10,7 @@
 
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/train/training_settings.hpp>
+#include <ddpxx/train/unreplaced_tilde.hpp>
 
 namespace ddpxx {
 
@@ -45,6 +46,11 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
       errors.push_back({field, "\"" + *path +
                                    "\" is in a bucket, and rows are added one by one to a file of a disk: name a place "
                                    "on a disk, and give save_dir alone the bucket"});
+  for (const auto& [field, path] : {std::pair{"save_dir", &config.save_dir},
+                                    {"metrics", &config.metrics},
+                                    {"csv", &config.csv},
+                                    {"tensorboard", &config.tensorboard}})
+    if (const auto problem = problem_of_tilde(*path); !problem.empty()) errors.push_back({field, problem});
   if (config.eval_samples > 0 && config.eval_every == 0)
     errors.push_back(
         {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});

@@ -7,6 +7,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,13 @@ class DocumentRefusal final : public std::exception {
   TextMark mark_;
   std::string why_;
 };
+
+/// Refuses a text with a NUL character, as the escape `\u0000` makes it: the system would end a file's name there.
+/// Errors  DocumentRefusal.
+inline void refuse_nul_character(const TextMark& mark, std::string_view text) {
+  if (text.find('\0') != std::string_view::npos)
+    throw DocumentRefusal{mark, "this text has a NUL character, which no setting can have"};
+}
 
 struct DocumentNode {
   struct Child {

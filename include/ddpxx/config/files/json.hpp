@@ -23,7 +23,7 @@
 namespace ddpxx::detail {
 
 /// Builds the tree. Numbers stay as they are written.
-/// Errors  DocumentRefusal for a text that is not JSON or exceeds a limit.
+/// Errors  DocumentRefusal for a text that is not JSON, exceeds a limit, or has a NUL character.
 class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit JsonEvents(std::string_view text) : cursor_{text} {}
@@ -67,6 +67,7 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool add_string(std::string& text, JsonToken token) {
     cursor_.skip_to_token();
+    refuse_nul_character(cursor_.mark(), text);
     auto& node = tree_.add(cursor_.mark(), RawValue::Kind::text);
     node.text = std::move(text);
     node.quoted = true;

@@ -20,7 +20,7 @@ inline TextMark mark_of(const YAML::Mark& mark) {
 }
 
 /// Builds the tree. An alias is a second edge to the same node.
-/// Errors  DocumentRefusal if a limit is exceeded.
+/// Errors  DocumentRefusal if a limit is exceeded, and for a NUL character.
 class YamlTree final : public YAML::EventHandler {
  public:
   const DocumentTree& tree() const noexcept { return tree_; }
@@ -40,6 +40,7 @@ class YamlTree final : public YAML::EventHandler {
                 const std::string& text) override {
     const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     if (!quoted) refuse_tag(mark, tag);
+    refuse_nul_character(mark_of(mark), text);
     auto& node = add(mark, anchor, RawValue::Kind::text);
     node.text = text;
     node.quoted = quoted;

@@ -42,6 +42,7 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/program_end.hpp>
+#include <ddpxx/core/standard_output.hpp>
 
 namespace ddpxx::detail {
 
@@ -62,8 +63,12 @@ inline void print_open_rules(const std::vector<ConfigProblem>& problems) {
 }
 
 /// Prints a text, and ends the program.
+/// Errors  `storage` if the text, or one that was printed before, could not be written.
 [[noreturn]] inline void show(const std::string& text) {
-  if (is_first_rank()) std::cout << text << std::flush;
+  if (is_first_rank()) {
+    std::cout << text;
+    check_standard_output();
+  }
   throw ProgramEnd{0};
 }
 
