@@ -2,6 +2,8 @@
 // use.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include <ddpxx/parallel/join.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/parallel/stepped_segments.hpp>
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/testing.hpp>
 
@@ -249,6 +252,40 @@ TEST_P(OptimizersInParts, DoWithoutStateWhereASegmentHasNoElements) {
   ASSERT_EQ(parts.moments().size(), whole.moments().size());
   for (std::size_t i = 0; i < whole.moments().size(); ++i)
     EXPECT_EQ(parts.moments()[i].slices.size(), whole.moments()[i].slices.size());
+}
+
+/// A view of gradients can be made only while they have memory.
+TEST(OptimizerInParts, StepsParametersWithGapsWhoseGradientsHaveNoMemoryBetweenSteps) {
+  const auto make_arena = [] {
+    at::manual_seed(4);
+    std::vector<NamedParameter> parameters;
+    for (const std::int64_t size : {20, 35, 7, 48}) {
+      const auto i = parameters.size();
+      parameters.push_back(
+          {"parameter" + std::to_string(i), at::randn({size}).requires_grad_(), static_cast<int>(i / 2)});
+    }
+    return Arena{parameters, {.cut = CutAt::units}};
+  };
+  Arena parts_arena = make_arena();
+  const Arena whole_arena = make_arena();
+  std::optional<OptimizerInParts<AdamW>> parts;
+  SteppedSegments segments{parts_arena, [&](std::size_t segment) { parts->step(segment, 0.1); }};
+  parts.emplace(AdamWConfig{}, parts_arena);
+  AdamW whole{{}, whole_arena.slices()};
+  for (int step = 0; step < 3; ++step) {
+    for (std::size_t s = 0; s < parts_arena.segments().size(); ++s) {
+      segments.open(s);
+      for (auto i = parts_arena.segments()[s].first; i < parts_arena.segments()[s].last; ++i) {
+        const auto gradient = at::randn(parts_arena[i].shape);
+        at::Tensor{parts_arena[i].gradient}.copy_(gradient);
+        at::Tensor{whole_arena[i].gradient}.copy_(gradient);
+      }
+      segments.step(s);
+    }
+    whole.step(0.1);
+  }
+  for (std::size_t i = 0; i < whole_arena.size(); ++i)
+    EXPECT_TRUE(at::equal(parts_arena[i].parameter, whole_arena[i].parameter)) << i;
 }
 
 TYPED_TEST(StepsInBackward, NeedAFunctionThatSteps) {

@@ -19,6 +19,7 @@
 
 #include <ddpxx/optim/adamw_config.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/fused_range.hpp>
 #include <ddpxx/optim/group_table.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
 
@@ -37,17 +38,11 @@ class FusedAdam {
   FusedAdam(const Config& config, std::span<const Slice> slices, std::span<const ParameterGroup> groups = kDecayGroups)
       : config_{config},
         table_{groups, config.learning_rate, config.weight_decay},
+        slices_{slices.begin(), slices.end()},
         groups_(table_.size()),
         moments_{make_moment("exp_avg", slices), make_moment("exp_avg_sq", slices)} {
     if (!slices.empty()) steps_ = at::zeros({}, slices.front().values.options().dtype(at::kFloat));
-    for (std::size_t i = 0; i < slices.size(); ++i) {
-      auto& group = groups_[table_.index_of(slices[i].group)];
-      group.values.push_back(slices[i].values);
-      group.gradients.push_back(slices[i].gradients);
-      group.means.push_back(moments_[0].slices[i]);
-      group.squares.push_back(moments_[1].slices[i]);
-      group.steps.push_back(steps_);
-    }
+    for (const auto& slice : slices_) table_.index_of(slice.group);  // throws for a group that Adam does not have
   }
 
   /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
@@ -60,6 +55,7 @@ class FusedAdam {
   /// step() in two parts, see StepsWithLoadedRate. On a GPU the learning rate is rounded to float32.
   void load_learning_rate(double learning_rate) {
     if (!steps_.defined()) return;
+    fill_groups();
     const auto device = steps_.device();
     const auto type = at::TensorOptions{}.dtype(device.is_cpu() ? at::kDouble : at::kFloat);  // as the kernels take it
     if (!rates_.defined()) rates_ = at::empty({std::ssize(groups_)}, type.device(device));
@@ -81,11 +77,29 @@ class FusedAdam {
     std::vector<at::Tensor> values, gradients, means, squares, steps;
   };
 
+  /// Cuts the slices for the fused operation. It is done in the first step, since gradients that are stepped in
+  /// backward have no memory before, of which a view could be made.
+  void fill_groups() {
+    const c10::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      auto& group = groups_[table_.index_of(slices_[i].group)];
+      for (const auto& range : fused_ranges(slices_[i])) {
+        group.values.push_back(range.of(slices_[i].values));
+        group.gradients.push_back(range.of(slices_[i].gradients));
+        group.means.push_back(range.of(moments_[0].slices[i]));
+        group.squares.push_back(range.of(moments_[1].slices[i]));
+        group.steps.push_back(steps_);
+      }
+    }
+    slices_.clear();
+  }
+
   /// `learning_rate(group)` is a number of the host or a tensor.
   template <class LearningRate>
   void step_with(const LearningRate& learning_rate, const std::optional<at::Tensor>& found_inf,
                  const std::optional<at::Tensor>& divisor) {
     const c10::NoGradGuard no_grad;
+    fill_groups();
     if (steps_.defined()) steps_.add_(1);
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       auto& group = groups_[i];
@@ -104,6 +118,7 @@ class FusedAdam {
 
   Config config_;
   GroupTable table_;
+  std::vector<Slice> slices_;  ///< Until fill_groups() has cut them.
   std::vector<Group> groups_;
   std::array<Moment, 2> moments_;
   at::Tensor steps_;

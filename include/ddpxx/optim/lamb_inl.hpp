@@ -18,6 +18,7 @@
 
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/number.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/group_table.hpp>
 #include <ddpxx/optim/lamb.hpp>
@@ -53,7 +54,7 @@ DDPXX_INLINE void LAMB::step(double learning_rate) {
     const double decay = table_.weight_decay(table_.index_of(slice.group));
     auto mean = moments_[0].slices[i], square = moments_[1].slices[i];
     mean.lerp_(slice.gradients, 1 - config_.beta1);
-    square.mul_(config_.beta2).addcmul_(slice.gradients, slice.gradients, 1 - config_.beta2);
+    square.mul_(as_number(config_.beta2)).addcmul_(slice.gradients, slice.gradients, 1 - config_.beta2);
     auto direction = mean / first_correction / (square / second_correction).sqrt_().add_(config_.epsilon);
     if (decay != 0.0) direction.add_(slice.values, decay);
     for (const auto& entry : slice.entries()) {

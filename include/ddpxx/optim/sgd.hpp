@@ -14,6 +14,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/optim/concept.hpp>
+#include <ddpxx/optim/fused_range.hpp>
 #include <ddpxx/optim/group_table.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/optim/sgd_config.hpp>
@@ -29,14 +30,12 @@ class SGD {
   static constexpr const char* kPythonName = "SGD";
 
   SGD(const Config& config, std::span<const Slice> slices, std::span<const ParameterGroup> groups = kDecayGroups)
-      : config_{config}, table_{groups, config.learning_rate, config.weight_decay}, groups_(table_.size()) {
+      : config_{config},
+        table_{groups, config.learning_rate, config.weight_decay},
+        slices_{slices.begin(), slices.end()},
+        groups_(table_.size()) {
     if (config.momentum != 0.0) moments_.push_back(make_moment("momentum_buffer", slices));
-    for (std::size_t i = 0; i < slices.size(); ++i) {
-      auto& group = groups_[table_.index_of(slices[i].group)];
-      group.values.push_back(slices[i].values);
-      group.gradients.push_back(slices[i].gradients);
-      if (!moments_.empty()) group.momentum.push_back(moments_[0].slices[i]);
-    }
+    for (const auto& slice : slices_) table_.index_of(slice.group);  // throws for a group that SGD does not have
   }
 
   /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
@@ -47,6 +46,7 @@ class SGD {
       throw Error{Errc::config,
                   "SGD with dampening cannot leave steps out, which a scaled loss needs: set dampening=0"};
     const c10::NoGradGuard no_grad;
+    fill_groups();
     // Without dampening the first step, whose momentum is zeros, needs no special case.
     const bool first = std::exchange(is_first_step_, false) && !found_inf && !moments_.empty();
     for (std::size_t i = 0; i < groups_.size(); ++i) {
@@ -66,8 +66,23 @@ class SGD {
     std::vector<at::Tensor> values, gradients, momentum;
   };
 
+  /// Cuts the slices for the fused operation. It is done in the first step, since gradients that are stepped in
+  /// backward have no memory before, of which a view could be made.
+  void fill_groups() {
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      auto& group = groups_[table_.index_of(slices_[i].group)];
+      for (const auto& range : fused_ranges(slices_[i])) {
+        group.values.push_back(range.of(slices_[i].values));
+        group.gradients.push_back(range.of(slices_[i].gradients));
+        if (!moments_.empty()) group.momentum.push_back(range.of(moments_[0].slices[i]));
+      }
+    }
+    slices_.clear();
+  }
+
   Config config_;
   GroupTable table_;
+  std::vector<Slice> slices_;  ///< Until fill_groups() has cut them.
   std::vector<Group> groups_;
   std::vector<Moment> moments_;
   bool is_first_step_ = true;  ///< Nothing has been added to the momentum yet.

@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/comm/collectives.hpp>
@@ -32,6 +33,16 @@ namespace detail {
 inline bool same_types(const std::vector<at::Tensor>& tensors) {
   return std::all_of(tensors.begin(), tensors.end(),
                      [&](const at::Tensor& tensor) { return tensor.scalar_type() == tensors.front().scalar_type(); });
+}
+
+/// Adds `gradient` times `scale`. For a sum in 16 bits LibTorch rounds the factor to 16 bits first on a CPU, and three
+/// ranks would get gradients that are all too large by a part in 500.
+inline void add_scaled(at::Tensor sum, const at::Tensor& gradient, double scale) {
+  const auto type = sum.scalar_type();
+  if (scale == 1.0 || !sum.is_cpu() || !at::isReducedFloatingType(type) || gradient.scalar_type() != type)
+    sum.add_(gradient, scale);
+  else
+    sum.add_(at::mul(gradient.is_sparse() ? gradient.to_dense() : gradient, as_number(scale)));
 }
 
 }  // namespace detail
@@ -131,14 +142,14 @@ DDPXX_INLINE void GradientShards::fill(const at::Tensor& memory, const Segment& 
     if (scale_ != 1.0) memory.mul_(as_number(scale_));
     return;
   }
-  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].zero_().add_(sources[i], scale_);
+  for (std::size_t i = 0; i < parts.size(); ++i) detail::add_scaled(parts[i].zero_(), sources[i], scale_);
 }
 
 DDPXX_INLINE void GradientShards::add(const at::Tensor& memory, const ArenaEntry& entry,
                                       const at::Tensor& gradient) const {
   if (!gradient.defined()) return;
   const c10::NoGradGuard no_grad;
-  Arena::part(memory, entry, arena_->segments()[entry.segment].begin).add_(gradient, scale_);
+  detail::add_scaled(Arena::part(memory, entry, arena_->segments()[entry.segment].begin), gradient, scale_);
 }
 
 DDPXX_INLINE void GradientShards::wait_for_free_slot() {
