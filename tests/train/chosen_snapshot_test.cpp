@@ -160,7 +160,7 @@ TEST_F(ChosenSnapshot, IsNamedByThePlaceThatHoldsItsFolder) {
   const auto refused = error_of(Errc::storage, [&] {
     Train{alone, model(), std::make_shared<Tokens>(), inside}.fit();
   });
-  EXPECT_NE(refused.find("it is the folder of one snapshot, of step 4: a run that resumes from it names " + path("a")),
+  EXPECT_NE(refused.find("it is the folder of one snapshot, of step 4: to go on with that run, name " + path("a")),
             std::string::npos)
       << refused;
   EXPECT_FALSE(std::filesystem::exists(step + "/.owner"));

@@ -28,8 +28,8 @@ struct RowFormat {
 /// A file holds the rows of one run: those of an earlier one are moved to another file and never removed. A file that
 /// was removed or replaced while the run goes on is opened again for the next row, with one warning.
 /// The run locks its file (flock) from its begin to its end, so that no other run cuts its rows or adds its own. The
-/// system releases the lock when the process ends, in whatever way. A file system without locks, and one of SMB, on
-/// which other programs could not read a locked file, do not keep two runs apart.
+/// system releases the lock when the process, and those that it has forked, end in whatever way. A file system without
+/// locks, and one of SMB, on which other programs could not read a locked file, do not keep two runs apart.
 class RowFile {
  public:
   /// Opens the file, and makes it and its folders where they are missing. What it holds stays until the run begins.

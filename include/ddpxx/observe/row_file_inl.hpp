@@ -135,7 +135,8 @@ DDPXX_INLINE void RowFile::wait_for_lock() const {
     if (steady_clock::now() - begun < patience) continue;
     if (!may_be_lost || patience == kEndOfLostMachine)
       throw Error{Errc::config, path_.string() + " is in use by another run, and a " + std::string{format_.kind} +
-                                    " has the rows of one run: wait for it to end, or name another file" +
+                                    " has the rows of one run: wait for it to end (in this program: close or destroy "
+                                    "its trainer), or name another file" +
                                     (may_be_lost ? "; if its machine is down, move the file away" : "")};
     patience = kEndOfLostMachine;
     log_.info(path_.string() + " is in use by another run: waiting up to " + std::to_string(patience.count()) +
@@ -166,8 +167,9 @@ DDPXX_INLINE void RowFile::set_old_rows_aside() {
   for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(other, failure)); ++number)
     other.replace_filename(path_.stem().string() + '.' + std::to_string(number) + path_.extension().string());
   std::filesystem::rename(path_, other, failure);
-  if (!failure) file_ = open(path_);
-  if (failure || !file_) throw file_error(Errc::storage, "cannot move the rows of an earlier run out of", path_);
+  auto next = failure ? Descriptor{} : open(path_);
+  if (!next) throw file_error(Errc::storage, "cannot move the rows of an earlier run out of", path_);
+  std::swap(file_, next);  // `next` keeps the lock of the old file, on which another run may wait
   wait_for_lock();
   log_.info("the rows of an earlier run in " + path_.string() + " are now in " + other.string());
 }
@@ -194,8 +196,9 @@ DDPXX_INLINE void RowFile::resume_at(std::int64_t step) {
     if (rows.bad()) throw file_error(Errc::storage, "cannot read", path_);
     pass_on(1);
   });
-  file_ = open(path_);
-  if (!file_) throw file_error(Errc::storage, "cannot open the " + std::string{format_.kind}, path_);
+  auto next = open(path_);
+  if (!next) throw file_error(Errc::storage, "cannot open the " + std::string{format_.kind}, path_);
+  std::swap(file_, next);  // `next` keeps the lock of the old file, on which another run may wait
   wait_for_lock();
 }
 

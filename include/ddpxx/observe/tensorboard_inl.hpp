@@ -168,7 +168,8 @@ DDPXX_INLINE void TensorBoard::write_text(std::int64_t step, std::string_view ta
 
 DDPXX_INLINE void TensorBoard::write(const Message& message) {
   // A person may empty the folder while the run goes on. What is written to a removed file is lost.
-  if (file_ && !file_->is_at(file_->path())) file_.reset();
+  std::error_code failure;  // a file of which the system does not tell is kept
+  if (file_ && !std::filesystem::exists(file_->path(), failure) && !failure) file_.reset();
   if (!file_) {  // there is none yet, or the last one was removed or could not be written to
     file_.emplace(new_file());
     const auto path = file_->path();

@@ -25,7 +25,7 @@
 
 namespace ddpxx {
 
-/// Adam over slices, by one fused call for each optimizer group.
+/// Adam over slices, by one fused call for each optimizer group. The arena of the slices exists until the first step.
 /// Errors  `config` for a slice of a group that is not among the groups; those of `GroupTable`.
 /// Source  Kingma and Ba 2014, arXiv:1412.6980; Loshchilov and Hutter 2017, arXiv:1711.05101. Steps agree with
 ///         torch.optim's fused implementation, which calls the same ATen operation.

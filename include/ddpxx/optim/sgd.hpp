@@ -22,7 +22,7 @@
 namespace ddpxx {
 
 /// SGD with momentum over slices, by one fused call for each optimizer group. Steps agree with
-/// torch.optim.SGD(fused=True).
+/// torch.optim.SGD(fused=True). The arena of the slices exists until the first step.
 /// Errors  `config` for a slice of a group that is not among the groups; those of `GroupTable`.
 class SGD {
  public:

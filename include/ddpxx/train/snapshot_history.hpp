@@ -42,7 +42,10 @@ class SnapshotHistory {
       try {
         if (const auto itself = snapshot_of_step_folder(*storage_))
           throw Error{Errc::storage, "it is the folder of one snapshot, of step " + std::to_string(*itself->step) +
-                                         ": a run that resumes from it names " + itself->place};
+                                         ": to go on with that run, name " + itself->place +
+                                         "; to begin another run with "
+                                         "that snapshot, set snapshot=" +
+                                         itself->place + ':' + std::to_string(*itself->step) + " and another save_dir"};
         storage_->prepare();
         is_claimed_ = storage_->claim("process " + std::to_string(::getpid()) + " on " + host_name());
         for (const auto& link : snapshots_.linked_folders())

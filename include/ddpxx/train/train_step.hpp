@@ -358,7 +358,7 @@ class TrainStep {
   }
 
   /// Each step returns the metrics that the first one has returned: the facts of the next step hold one sum and one
-  /// count for each. Called before parameters are stepped.
+  /// count for each. Called after backward, and before parameters are stepped unless they are stepped in backward.
   /// Errors  `config` for other metrics than those of the first step.
   void expect_known_metrics() const {
     const auto& names = last_step_.metrics.names();

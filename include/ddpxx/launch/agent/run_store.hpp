@@ -138,7 +138,8 @@ inline void RunStore::serve(const LaunchPlan& plan, const std::string& host, std
     if (!by_arrival || plan.serves_meeting || error.code() == Errc::stopped) throw;
     // If the port is in use, another agent of this machine serves the meeting. If another program has the port,
     // connecting to it fails.
-    listening_failure_ = error.what();
+    const bool in_use = std::string_view{error.what()}.starts_with("port in use");
+    listening_failure_ = in_use ? "another agent of the run, or another program, uses the port" : error.what();
     return;
   }
   listening_failure_.clear();
