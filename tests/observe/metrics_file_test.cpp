@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +20,7 @@
 
 #include <ddpxx/observe/metrics_file.hpp>
 
+#include "../scoped_failpoint.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::metrics_file_test {
@@ -44,15 +44,6 @@ void write_steps(MetricsFile& metrics, std::int64_t first, std::int64_t last) {
 }
 
 using Steps = std::vector<std::int64_t>;
-
-/// What DDPXX_FAILPOINT orders while the object lives.
-class Failpoint {
- public:
-  explicit Failpoint(const std::string& order) { ::setenv("DDPXX_FAILPOINT", order.c_str(), 1); }
-  Failpoint(const Failpoint&) = delete;
-  Failpoint& operator=(const Failpoint&) = delete;
-  ~Failpoint() { ::unsetenv("DDPXX_FAILPOINT"); }
-};
 
 TEST(MetricsFile, WritesOneRowPerEventWithTheDocumentedKeys) {
   const TemporaryFolder folder;
@@ -456,7 +447,7 @@ TEST(MetricsFile, IsFreeAfterARunThatWasKilled) {
     std::raise(SIGKILL);
   };
   const auto begin = [&] {
-    const Failpoint killed{"row_file.lock:kill"};
+    const ScopedFailpoint killed{"row_file.lock:kill"};
     MetricsFile metrics{path};
     metrics.on_begin({});
   };
@@ -470,7 +461,7 @@ TEST(MetricsFile, IsFreeAfterARunThatWasKilled) {
 TEST(MetricsFile, IsWrittenWhereTheFileSystemHasNoLocks) {
   for (const int reason : {EOPNOTSUPP, ENOSYS, ENOLCK}) {
     const TemporaryFolder folder;
-    const Failpoint failing{"row_file.lock:errno:" + std::to_string(reason)};
+    const ScopedFailpoint failing{"row_file.lock:errno:" + std::to_string(reason)};
     MetricsFile first{folder / "m.jsonl"};
     first.on_begin({});
     write_steps(first, 1, 2);

@@ -21,6 +21,7 @@
 #include <ddpxx/storage/folder.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 
+#include "../scoped_failpoint.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::folder_test {
@@ -43,15 +44,6 @@ class WorkingDirectory {
 
  private:
   std::filesystem::path before_ = std::filesystem::current_path();
-};
-
-/// Sets DDPXX_FAILPOINT until the end of its scope.
-class Failpoint {
- public:
-  explicit Failpoint(const std::string& order) { ::setenv("DDPXX_FAILPOINT", order.c_str(), 1); }
-  Failpoint(const Failpoint&) = delete;
-  Failpoint& operator=(const Failpoint&) = delete;
-  ~Failpoint() { ::unsetenv("DDPXX_FAILPOINT"); }
 };
 
 class FolderNamed : public testing::TestWithParam<const char*> {};
@@ -268,11 +260,11 @@ TEST(Folder, LeavesASharedOwnerWhoseLockCannotBeTaken) {
   const TemporaryFolder place;
   std::filesystem::create_hard_link(place.file("copy", "process 7 on another-machine\n"), place / ".owner");
   for (const int reason : {EBADF, ENOLCK, EIO}) {
-    const Failpoint failing{"folder.lock:errno:" + std::to_string(reason)};
+    const ScopedFailpoint failing{"folder.lock:errno:" + std::to_string(reason)};
     EXPECT_THROW(Folder{place.path()}.claim("process 8 on another-machine"), Error) << reason;
     EXPECT_TRUE(std::filesystem::exists(place / ".owner")) << "its owner may be alive";
   }
-  const Failpoint failing{"folder.lock:errno:" + std::to_string(EOPNOTSUPP)};
+  const ScopedFailpoint failing{"folder.lock:errno:" + std::to_string(EOPNOTSUPP)};
   EXPECT_FALSE(Folder{place.path()}.claim("process 8 on another-machine")) << "this file system has no locks";
   EXPECT_EQ(std::filesystem::hard_link_count(place / ".owner"), 1U);
 }
@@ -301,7 +293,7 @@ TEST(Folder, HasNoTextThatIsRemovedBeforeItIsOpened) {
   const TemporaryFolder place;
   Folder folder{place.path()};
   folder.write("object", std::array{bytes_of("one")});
-  const Failpoint failing{"io:errno:" + std::to_string(ENOENT)};
+  const ScopedFailpoint failing{"io:errno:" + std::to_string(ENOENT)};
   EXPECT_EQ(folder.read_text("object", 10), std::nullopt);
 }
 
