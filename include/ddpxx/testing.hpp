@@ -33,6 +33,7 @@
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
+#include <ddpxx/core/each_entry.hpp>
 
 namespace ddpxx {
 
@@ -212,10 +213,12 @@ void spawn_processes(int world_size, Body& body, const SpawnOptions& options) {
 /// Whether this process has opened a device of NVIDIA's driver, which CUDA keeps open from its start on. `descriptors`
 /// is the folder of the process's descriptors. Asking LibTorch instead would start CUDA.
 inline bool has_opened_gpu(const std::filesystem::path& descriptors = "/proc/self/fd") {
-  std::error_code failure;
-  for (const auto& descriptor : std::filesystem::directory_iterator{descriptors, failure})
-    if (std::filesystem::read_symlink(descriptor, failure).string().starts_with("/dev/nvidia")) return true;
-  return false;
+  bool has_opened = false;
+  each_entry(descriptors, [&](const auto& descriptor) {
+    std::error_code closed;
+    has_opened |= std::filesystem::read_symlink(descriptor, closed).string().starts_with("/dev/nvidia");
+  });
+  return has_opened;
 }
 
 /// Turns off c10d's flight recorder, which is one for the process and not safe to use from the threads of several

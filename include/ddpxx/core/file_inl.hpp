@@ -22,6 +22,7 @@
 #include <utility>
 
 #include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/file.hpp>
@@ -200,9 +201,9 @@ DDPXX_INLINE bool TemporaryFile::is_this(const std::filesystem::path& target) co
 
 DDPXX_INLINE void TemporaryFile::sweep_beside(const std::filesystem::path& target,
                                               const std::filesystem::path& folder) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator{folder, ignored})
+  each_entry(folder, [&](const auto& entry) {
     if (is_temporary_of(target, entry.path().filename().string())) unlink_if_left(entry.path());
+  });
 }
 
 DDPXX_INLINE void TemporaryFile::unlink_if_left(const std::filesystem::path& path) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/data/plain_text.hpp>
@@ -24,15 +25,13 @@ namespace detail {
 
 /// Adds the files below `folder`. Follows links to files, but not to folders.
 inline void add_files_below(const std::filesystem::path& folder, std::vector<std::string>& files) {
-  std::error_code failure;
-  std::filesystem::directory_iterator entries{folder, failure};
-  for (; !failure && entries != std::filesystem::directory_iterator{}; entries.increment(failure)) {
+  const auto failure = each_entry(folder, [&](const auto& entry) {
     std::error_code gone;
-    if (entries->is_regular_file(gone))
-      files.push_back(entries->path().string());
-    else if (entries->is_directory(gone) && !entries->is_symlink(gone))
-      add_files_below(entries->path(), files);
-  }
+    if (entry.is_regular_file(gone))
+      files.push_back(entry.path().string());
+    else if (entry.is_directory(gone) && !entry.is_symlink(gone))
+      add_files_below(entry.path(), files);
+  });
   if (failure) throw Error{Errc::data, "cannot read the folder " + folder.string() + ": " + failure.message()};
 }
 

@@ -13,6 +13,8 @@
 #include <system_error>
 #include <vector>
 
+#include <ddpxx/core/each_entry.hpp>
+
 namespace ddpxx {
 
 /// A process in the table.
@@ -48,15 +50,13 @@ inline bool handles_signal(pid_t pid, int number) {
 /// The entries of all processes that this process may see.
 inline std::vector<ProcessEntry> process_table() {
   std::vector<ProcessEntry> table;
-  std::error_code failure;
-  for (std::filesystem::directory_iterator folder{"/proc", failure}, end; !failure && folder != end;
-       folder.increment(failure)) {
-    const auto name = folder->path().filename().string();
+  detail::each_entry("/proc", [&](const auto& folder) {
+    const auto name = folder.path().filename().string();
     pid_t pid = 0;
     const auto read = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (read.ec != std::errc{} || read.ptr != name.data() + name.size()) continue;
+    if (read.ec != std::errc{} || read.ptr != name.data() + name.size()) return;
     if (const auto entry = process_entry(pid)) table.push_back(*entry);
-  }
+  });
   return table;
 }
 

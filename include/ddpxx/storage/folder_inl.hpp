@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/file.hpp>
@@ -75,15 +76,6 @@ inline std::string holder_of(const std::filesystem::path& owner) {
 
 inline std::filesystem::path without_slash(const std::filesystem::path& path) {
   return path.has_filename() || !path.has_relative_path() ? path : path.parent_path();
-}
-
-/// Calls `visit_entry` for each entry of the folder. Returns the error that ended this early, if any.
-template <class Visit>
-std::error_code each_entry(const std::filesystem::path& folder, Visit&& visit_entry) {
-  std::error_code error;
-  std::filesystem::directory_iterator entries{folder, error};
-  for (; !error && entries != std::filesystem::directory_iterator{}; entries.increment(error)) visit_entry(*entries);
-  return error;
 }
 
 /// Calls `examine`, which is `lstat` or `stat`. Returns none if there is no such file.

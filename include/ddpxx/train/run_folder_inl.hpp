@@ -19,6 +19,7 @@
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/config_record.hpp>
+#include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
@@ -84,14 +85,13 @@ inline std::string regex_of(std::string_view part) {
 inline std::vector<std::filesystem::path> folders_in(const std::vector<std::filesystem::path>& level,
                                                      const std::regex& like) {
   std::vector<std::filesystem::path> found;
-  for (const auto& folder : level) {
-    std::error_code error, gone;
-    std::filesystem::directory_iterator entries{folder.empty() ? "." : folder, error};
-    for (; !error && entries != std::filesystem::directory_iterator{}; entries.increment(error))
-      if (auto path = folder / entries->path().filename();
-          std::regex_match(path.filename().string(), like) && entries->is_directory(gone))
+  for (const auto& folder : level)
+    each_entry(folder.empty() ? "." : folder, [&](const auto& entry) {
+      std::error_code gone;
+      if (auto path = folder / entry.path().filename();
+          std::regex_match(path.filename().string(), like) && entry.is_directory(gone))
         found.push_back(std::move(path));
-  }
+    });
   return found;
 }
 

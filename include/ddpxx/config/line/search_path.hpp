@@ -15,6 +15,7 @@
 #include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/source.hpp>
+#include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/suggest.hpp>
 
@@ -81,12 +82,12 @@ class SearchPath {
   /// A suggestion such as ` (did you mean gpt2.yaml?)`, from the files in the folders.
   std::string similar(const std::string& name) const {
     std::vector<std::string> names;
-    std::error_code ignored;
     for (const auto& folder : folders_)
-      for (const auto& entry : std::filesystem::directory_iterator{folder, ignored})
+      each_entry(folder, [&](const auto& entry) {
         if (const auto ending = entry.path().extension(); std::ranges::find(kEndings, ending) != kEndings.end())
           names.push_back(name.ends_with(ending.string()) ? entry.path().filename().string()
                                                           : entry.path().stem().string());
+      });
     std::ranges::sort(names);
     const auto meant = nearest(name, names);
     return meant ? " (did you mean " + *meant + "?)" : "";

@@ -15,6 +15,8 @@
 #include <system_error>
 #include <vector>
 
+#include <ddpxx/core/each_entry.hpp>
+
 namespace ddpxx::detail {
 
 using CpuSet = std::set<int>;
@@ -80,18 +82,17 @@ class CpuTopology {
   /// The lowest processor of those that share their largest data cache with `cpu`.
   int cache_of(int cpu) const {
     int best_level = -1, lowest = cpu;
-    std::error_code failure;
     const auto folder = cpu_folder(cpu) + "/cache";
-    for (const auto& entry : std::filesystem::directory_iterator{root_ / folder, failure}) {
+    each_entry(root_ / folder, [&](const auto& entry) {
       const auto name = folder + '/' + entry.path().filename().string();
       const auto type = text(name + "/type"), level_text = text(name + "/level");
       int level = -1;
       std::from_chars(level_text.data(), level_text.data() + level_text.size(), level);
       const auto sharing = parse_cpu_list(text(name + "/shared_cpu_list"));
-      if ((type != "Unified" && type != "Data") || level <= best_level || sharing.empty()) continue;
+      if ((type != "Unified" && type != "Data") || level <= best_level || sharing.empty()) return;
       best_level = level;
       lowest = *sharing.begin();
-    }
+    });
     return lowest;
   }
 
@@ -104,15 +105,14 @@ class CpuTopology {
       int node = 0;
     };
     std::map<std::string, Gpu> by_address;
-    std::error_code failure;
-    for (const auto& entry : std::filesystem::directory_iterator{root_ / "proc/driver/nvidia/gpus", failure}) {
+    each_entry(root_ / "proc/driver/nvidia/gpus", [&](const auto& entry) {
       const auto address = entry.path().filename().string();
       const auto node_text = text("sys/bus/pci/devices/" + address + "/numa_node");
       Gpu gpu{.uuid = uuid_of(text("proc/driver/nvidia/gpus/" + address + "/information"))};
       std::from_chars(node_text.data(), node_text.data() + node_text.size(), gpu.node);
       gpu.node = std::max(gpu.node, 0);  // the kernel writes -1 on a machine with one node
       by_address[address] = std::move(gpu);
-    }
+    });
     std::vector<Gpu> all;
     for (auto& [address, gpu] : by_address) all.push_back(std::move(gpu));
     std::vector<int> nodes;

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <system_error>
 
+#include <ddpxx/core/each_entry.hpp>
+
 namespace ddpxx::detail {
 
 /// The number of cores on which this process may run; at least 1.
@@ -38,12 +40,11 @@ inline int count_shown_gpus(std::string_view names, int present) {
 inline int count_device_files(const std::filesystem::path& folder) {
   constexpr std::string_view kPrefix = "nvidia";
   int count = 0;
-  std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator{folder, failure}) {
+  each_entry(folder, [&](const auto& entry) {
     const std::string name = entry.path().filename().string();
     count += name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
              name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
-  }
+  });
   return count;
 }
 
