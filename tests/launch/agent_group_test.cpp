@@ -346,6 +346,27 @@ TEST(AgentGroup, GoesOnWithoutALostNodeAndTakesItInAgain) {
 }
 
 // The second agent is stopped, so that it has not begun the round when it is killed.
+TEST(AgentGroup, GoesOnWithoutANodeThatIsLostBeforeItBeginsTheFirstRound) {
+  const Nodes nodes{"1:3"};
+  auto first = nodes.start(nodes.works());
+  Nodes::wait_until_serving(first);
+  const auto second = nodes.start(nodes.works());
+  Nodes::wait_until_waiting(second);
+  second.signal(SIGSTOP);
+  auto third = nodes.start(nodes.works());
+  nodes.wait_for_starts(third, 2);
+  second.signal(SIGKILL);
+  nodes.wait_for_starts(third, 4);
+  nodes.finish();
+  const auto end = first.wait();
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_THAT(end.err, testing::ContainsRegex("node 1 \\([^)]+\\) is lost: .*; the others go on\n"));
+  EXPECT_EQ(third.wait().code, 0);
+  EXPECT_EQ(nodes.starts(),
+            (Lines{"0 of 2 on 0 after 0", "0 of 3 on 0 after 0", "1 of 2 on 1 after 0", "2 of 3 on 2 after 0"}));
+}
+
+// The second agent is stopped, so that it has not begun the round when it is killed.
 TEST(AgentGroup, EndsAllNodesWhenAnAgentIsKilledBeforeItBeginsTheFirstRound) {
   const Nodes nodes{"3"};
   const std::vector<std::string> more = {"--rdzv-id=job"};

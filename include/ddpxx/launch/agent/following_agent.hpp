@@ -59,10 +59,10 @@ inline Next FollowingAgent::next(const NodeResult* last) {
   const bool is_fixed = link_.plan().min_nodes == link_.plan().num_nodes;
   const auto begun = link_.agents().get(AgentsStore::key("round"));
   int number = begun ? std::atoi(begun->c_str()) : 0;
-  // The first round does not begin without the first agents, unless they are lost before.
-  const bool is_needed = !begun && link_.agent() < link_.plan().min_nodes;
+  // A plan may count on an agent that ends before it has read it. Agents that are too many for the plan are no part.
+  bool is_next = !begun && link_.agent() < link_.plan().num_nodes;
   for (std::string reason;; ++number) {
-    link_.agents().leave_will(link_.agent(), number, /*takes_part=*/is_needed && number == 0);
+    link_.agents().leave_will(link_.agent(), number, /*takes_part=*/is_next);
     auto next = wait_for_plan(number, until, reason);
     const auto* round = std::get_if<Round>(&next);
     if (!round) return next;
@@ -75,6 +75,7 @@ inline Next FollowingAgent::next(const NodeResult* last) {
     if (link_.console().request()) return link_.end_by_request();
     check_facts();
     const bool is_full = static_cast<int>(round->agents.size()) == link_.plan().num_nodes;
+    is_next = !is_full;
     if (is_full && is_fixed)
       throw Error{Errc::peer, "all " + std::to_string(link_.plan().num_nodes) + " nodes of the run have come to " +
                                   link_.store().url() +
