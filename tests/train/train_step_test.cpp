@@ -123,6 +123,19 @@ TYPED_TEST(ShardsOfFewDoubles, AreClippedByTheNormOfAllRanks) {
   });
 }
 
+/// The square of this norm is larger than the largest float16.
+TEST(TrainStep, InBackwardReportsALargeNormInFloat16) {
+  spawn_ranks(2, [](Group& group) {
+    const auto model = std::make_shared<Product>();
+    model->to(at::kHalf);
+    TrainStep<Product, SGD, Float32, StepInBackward<DDP>> step{group, model, {.grad_norm_clip = 0}};
+    step.step(std::vector{Batch{at::full({2, 4}, 200.0, at::kHalf), at::zeros({2}), 2}});
+    double norm = 0;
+    step.read_all([&](const CompletedStep& done) { norm = done.row.grad_norm; });
+    EXPECT_DOUBLE_EQ(norm, 400.0);  // of four times 200
+  });
+}
+
 /// The ranks of these strategies step different gradients.
 TEST(TrainStep, OfRanksThatDriftReportsTheMeanOfTheirNorms) {
   spawn_ranks(2, [&](Group& group) {

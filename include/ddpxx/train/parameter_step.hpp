@@ -11,8 +11,6 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
@@ -262,8 +260,8 @@ class ParameterStep {
   /// The norm of all gradients of a step, once all segments have been stepped.
   at::Tensor norm_of_parts() {
     const auto norms = std::exchange(norms_, {});
-    const auto square = norms.empty() ? at::zeros({}) : at::stack(norms).square_().sum();
-    return strategy_->sum_over_shards(square).sqrt();
+    return gradient_norm(norms, norm_options(),
+                         [this](at::Tensor square) { return strategy_->sum_over_shards(square); });
   }
 
   /// Type and device of a norm on a rank that holds no gradient; all ranks sum theirs in one collective.
