@@ -43,7 +43,7 @@ def main():
         package, = pathlib.Path(folder).glob("*.deb")
         assert package.name == f"libddpxx-dev_{VERSION}_{run('dpkg', '--print-architecture').strip()}.deb", package
         depends = run("dpkg-deb", "--field", package, "Depends")
-        for name in ("libyaml-cpp-dev", "librange-v3-dev", "libpcre2-dev (>= 10.40)"):
+        for name in ("libyaml-cpp-dev (>= ", "libyaml-cpp-dev (<< ", "librange-v3-dev", "libpcre2-dev (>= 10.40)"):
             assert name in depends, depends
         root = pathlib.Path(folder) / "root"
         run("dpkg-deb", "--extract", package, root)

@@ -234,7 +234,9 @@ DDPXX_INLINE void RowFile::append(std::string_view row) {
     return;
   }
   const std::string failure_text = size < 0 ? file_error(Errc::storage, "cannot write", path_).what()
-                                            : "cannot write " + path_.string() + ": the disk is full";
+                                            : "cannot write " + path_.string() +
+                                                  ": the disk or the quota is full, or the file has its "
+                                                  "largest size (ulimit -f)";
   // Half a row would spoil the next one.
   if (size > 0 && is_regular()) {
     const off_t end = ::lseek(file_.get(), 0, SEEK_END);
