@@ -34,7 +34,8 @@ enum class ZeROStage { optimizer = 1, gradients = 2 };
 /// Every rank holds the whole model and steps one piece of each bucket; the stepped pieces are gathered while the next
 /// forward pass begins. Gradients are reduce-scattered while backward runs: with ZeRO-2 in each backward pass of a
 /// step, since no rank holds the whole sum, with ZeRO-1 only in the last. With two ranks and without clipping, results
-/// equal DDP's bit for bit. The calls are those of ParallelStrategy in concept.hpp.
+/// equal DDP's bit for bit, with ZeRO-2 where a step has one batch. The calls are those of ParallelStrategy in
+/// concept.hpp.
 /// Errors  `peer` from attach(), naming the first parameter that differs between ranks; those of `Reducer`.
 /// Source  Rajbhandari et al. 2020, arXiv:1910.02054.
 template <ZeROStage kStage>
