@@ -312,6 +312,21 @@ TEST(Optimizers, LAMBIn16BitsDoesNotRoundItsDecayRate) {
   EXPECT_EQ(square[0].item<double>(), 0.98828125);
 }
 
+TEST(Optimizers, LAMBOfFloat64DoesNotRoundItsFactorsToFloat32) {
+  at::manual_seed(4);
+  const auto value = at::randn({7, 13}, at::kDouble), gradient = at::randn({7, 13}, at::kDouble);
+  const Arena arena{{{"value", value.clone().requires_grad_(), 0, 0}}};
+  const LAMBConfig config{.learning_rate = 0.1, .weight_decay = 0.2, .epsilon = 1e-6};
+  LAMB lamb{config, arena, [](at::Tensor sum) { return sum; }};
+  at::Tensor{arena[0].gradient}.copy_(gradient);
+  lamb.step(config.learning_rate);
+  const auto direction =
+      gradient / (gradient.abs() + config.epsilon) + config.weight_decay * value;  // of the first step
+  const auto expected = value - config.learning_rate * value.norm() / direction.norm() * direction;
+  EXPECT_TRUE(at::allclose(arena[0].parameter, expected, /*rtol=*/1e-12, /*atol=*/1e-13))
+      << (arena[0].parameter - expected).abs().max();
+}
+
 /// A precision that scales the loss skips steps whose gradients are not finite.
 template <class Optimizer>
 void expect_left_out(const typename Optimizer::Config& config) {

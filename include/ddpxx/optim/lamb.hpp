@@ -43,7 +43,8 @@ class LAMB {
   std::vector<Slice> slices_;
   SumOverShards sum_over_shards_;
   std::array<Moment, 2> moments_;
-  at::Tensor squares_;  ///< Of the norms of values and directions, for each parameter of the arena.
+  /// Squares of the norms of values and directions, for each parameter of the arena: in float32, of float64 in float64.
+  at::Tensor squares_;
   at::Tensor steps_;
 };
 

@@ -33,18 +33,19 @@ DDPXX_INLINE LAMB::LAMB(const Config& config, const Arena& arena, SumOverShards 
       table_{groups, config.learning_rate, config.weight_decay},
       slices_{arena.slices()},
       sum_over_shards_{std::move(sum_over_shards)},
-      moments_{make_moment("exp_avg", slices_), make_moment("exp_avg_sq", slices_)},
-      squares_{at::zeros({2, static_cast<std::int64_t>(arena.size())},
-                         (slices_.empty() ? arena.options() : slices_.front().values.options()).dtype(at::kFloat))} {
-  steps_ = at::zeros({}, squares_.options());
+      moments_{make_moment("exp_avg", slices_), make_moment("exp_avg_sq", slices_)} {
+  const auto options = slices_.empty() ? arena.options() : slices_.front().values.options();
+  squares_ = at::zeros({2, static_cast<std::int64_t>(arena.size())},
+                       options.dtype(options.dtype() == at::kDouble ? at::kDouble : at::kFloat));
+  steps_ = at::zeros({}, options.dtype(at::kFloat));
   for (const auto& slice : slices_) table_.index_of(slice.group);  // throws for a group that LAMB does not have
 }
 
 DDPXX_INLINE void LAMB::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
   steps_.add_(1);
-  const auto correction = [steps = steps_.to(at::kDouble)](double beta) {  // a beta close to 1 is 1 in float32
-    return (1 - at::pow(beta, steps)).to(at::kFloat);
+  const auto correction = [this, steps = steps_.to(at::kDouble)](double beta) {  // a beta close to 1 is 1 in float32
+    return (1 - at::pow(beta, steps)).to(squares_.scalar_type());
   };
   const auto first_correction = correction(config_.beta1), second_correction = correction(config_.beta2);
   squares_.zero_();
