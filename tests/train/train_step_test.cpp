@@ -249,6 +249,30 @@ TEST(TrainStep, GoesOnWhereALossOverflowsOnOneOfTheRanksThatDrift) {
   });
 }
 
+TEST(TrainStep, AddsParametersToTheirMovingAverageAfterTheRanksHaveAveragedThem) {
+  spawn_ranks(2, [](Group& group) {
+    const auto model = std::make_shared<Product>();
+    TrainStep<Product, SGD, Float32, DDPWith<PostLocalSGD>> step{
+        group,
+        model,
+        {.grad_norm_clip = 0.0,
+         .ema_decay = 0.5,
+         .optimizer = {.learning_rate = 1.0},
+         .strategy = {.hook = {.start_step = 0, .period = 1}}}};
+    at::Tensor average;
+    for (int i = 0; i < 3; ++i) {
+      step.step(std::vector{rows_of(1.0 + group.rank(), 3)});
+      const auto weight = model->weight.detach().clone();
+      average = average.defined() ? average.lerp(weight, 0.5) : weight;
+    }
+    EXPECT_EQ(average[0].item<double>(), -2.375);  // of 1 - 1.5, 1 - 3 and 1 - 4.5
+    step.exchange_average();
+    EXPECT_TRUE(at::equal(model->weight, average)) << model->weight;
+    step.exchange_average();
+    step.read_all([](const CompletedStep&) {});
+  });
+}
+
 TEST(TrainStep, BeginsWithoutMomentsAfterASnapshotThatHasNone) {
   Group alone;
   TrainStep<Product, SGD, Float32, SingleDevice> step{
@@ -355,6 +379,50 @@ TEST(TrainStep, RefusesAHookWhereParametersAreSteppedInBackward) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_THAT(error.what(), HasSubstr("choose the strategy alone"));
   }
+}
+
+/// Three parameters with elements, and six without.
+struct PartlyEmpty : torch::nn::Module {
+  PartlyEmpty() {
+    for (int i = 0; i < 3; ++i) {
+      const auto number = std::to_string(i);
+      weights.push_back(register_parameter("weight" + number, torch::zeros({2})));
+      register_parameter("vector" + number, torch::zeros({0}));
+      register_parameter("matrix" + number, torch::zeros({3, 0}));
+    }
+  }
+  Loss forward(const Batch& batch) {
+    auto sum = torch::zeros({});
+    for (const auto& parameter : parameters()) sum = sum + parameter.sum();
+    for (std::int64_t i = 0; const auto& weight : weights) sum = sum + (weight * batch.inputs[0][i++]).sum();
+    return {sum};
+  }
+  std::vector<at::Tensor> weights;
+};
+
+/// Python's clip_grad_norm_ adds up one norm for each parameter, those without elements included, by vector operations
+/// whose order of addition depends on how many norms there are.
+TEST(TrainStep, AddsUpTheNormsOfParametersWithoutElementsToo) {
+  Group alone;
+  const auto model = std::make_shared<PartlyEmpty>();
+  TrainStep<PartlyEmpty, SGD, Float32, SingleDevice> step{alone, model, {.grad_norm_clip = 1e9}};
+  at::manual_seed(2);
+  std::vector<at::Tensor> expected;
+  std::vector<double> norms;
+  for (int i = 0; i < 50; ++i) {
+    const auto inputs = at::randn({1, 4});
+    std::vector<at::Tensor> of_parameters;
+    for (int k = 0; k < 3; ++k) {
+      of_parameters.push_back(at::linalg_vector_norm((inputs[0][k] + 1).expand({2}).contiguous()));
+      for (int empty = 0; empty < 2; ++empty) of_parameters.push_back(at::zeros({}));
+    }
+    expected.push_back(at::linalg_vector_norm(at::stack(of_parameters)));
+    if (const auto done = step.step(std::vector{Batch{inputs, at::zeros({1}), 1}}))
+      norms.push_back(done->row.grad_norm);
+  }
+  step.read_all([&](const CompletedStep& done) { norms.push_back(done.row.grad_norm); });
+  ASSERT_EQ(norms.size(), expected.size());
+  for (std::size_t i = 0; i < norms.size(); ++i) EXPECT_EQ(norms[i], expected[i].item<double>()) << "step " << i;
 }
 
 TEST(TrainStep, RefusesToStepOnNothing) {

@@ -31,21 +31,26 @@ namespace ddpxx {
 
 /// The gradients of each parameter that these slices hold, or hold a part of, sorted by the position of the parameter's
 /// name in `names`; parameters that are not in `names` come last. A slice that does not tell its parameters counts as
-/// one parameter.
+/// one parameter. Those of `parameters` that have no elements lie in no slice, and add a gradient without elements, as
+/// in Python: the number of gradients decides in which order their norms are added up.
 /// Shapes  1-D views of the slices' gradients.
 inline std::vector<at::Tensor> parameter_gradients(std::span<const Slice> slices,
-                                                   std::span<const std::string> names = {}) {
+                                                   std::span<const std::string> names = {},
+                                                   std::span<const ArenaEntry> parameters = {}) {
   std::unordered_map<std::string_view, std::size_t> positions;
   for (const auto& name : names) positions.emplace(name, positions.size());
   std::vector<std::pair<std::size_t, at::Tensor>> parts;
+  const auto add = [&](const ArenaEntry& parameter, const at::Tensor& gradient) {
+    const auto found = positions.find(parameter.name);
+    parts.emplace_back(found == positions.end() ? names.size() : found->second, gradient);
+  };
   for (const auto& slice : slices) {
     if (slice.parameters.empty()) parts.emplace_back(names.size(), slice.gradients);
-    for (const auto& entry : slice.entries()) {
-      const auto found = positions.find(entry.parameter->name);
-      parts.emplace_back(found == positions.end() ? names.size() : found->second,
-                         slice.gradients.narrow(0, entry.begin, entry.size));
-    }
+    for (const auto& entry : slice.entries()) add(*entry.parameter, slice.gradients.narrow(0, entry.begin, entry.size));
   }
+  if (!slices.empty())
+    for (const auto& parameter : parameters)
+      if (parameter.numel == 0) add(parameter, slices.front().gradients.narrow(0, 0, 0));
   std::ranges::stable_sort(parts, {}, [](const auto& part) { return part.first; });
   std::vector<at::Tensor> gradients;
   for (auto& [position, gradient] : parts) gradients.push_back(std::move(gradient));

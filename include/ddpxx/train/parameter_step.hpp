@@ -74,7 +74,8 @@ class ParameterStep {
         clipping_{clipping},
         optimizer_{attached(group, model, groups)},
         scaler_{make_scaler(precision)} {
-    if constexpr (!steps_in_backward<Strategy>) gradients_ = parameter_gradients(strategy.slices(), names);
+    if constexpr (!steps_in_backward<Strategy>)
+      gradients_ = parameter_gradients(strategy.slices(), names, strategy.trainable().entries());
   }
   ParameterStep(const ParameterStep&) = delete;  // the strategy calls this object in backward
   ParameterStep& operator=(const ParameterStep&) = delete;

@@ -334,8 +334,7 @@ class TrainStep {
       if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
       has_changed_parameters_ = true;
       norm = parameter_step_.step(found_inf, captured());
-      if (average_) average_->update();
-      strategy_.finish_step();
+      finish_step();
     } catch (...) {
       if (parameter_step_.has_stepped_in_backward()) has_changed_parameters_ = true;
       last_step_ = std::move(before);  // goes with the facts of the next attempt
@@ -355,6 +354,15 @@ class TrainStep {
                .samples = notes.samples},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
+  }
+
+  /// Adds the stepped parameters to their moving average, and finishes the strategy's step.
+  void finish_step() {
+    // Where ranks drift apart, the strategy may average their parameters here, and the moving average takes the result.
+    // Other strategies start to send the parameters here, so that the moving average reads them before.
+    if (average_ && !LetsRanksDrift<Strategy>) average_->update();
+    strategy_.finish_step();
+    if (average_ && LetsRanksDrift<Strategy>) average_->update();
   }
 
   /// Each step returns the metrics that the first one has returned: the facts of the next step hold one sum and one

@@ -38,7 +38,8 @@ struct PostLocalSGDConfig {
 /// the parameters of all ranks are averaged every `period` steps, beginning with the first: 1/period of the traffic
 /// between nodes. The optimizer's state is never averaged.
 /// The parameters of the ranks are equal only after a step with an average: save and evaluate then. Gradient norms, and
-/// so the effect of clipping, differ from rank to rank.
+/// so the effect of clipping, differ from rank to rank. A moving average of the parameters (ema_decay) is taken after
+/// the parameters of a step have been averaged; each rank has its own, and snapshots hold that of rank 0.
 /// Ranks   Building it is collective. Every rank calls DDP's finish_step() after each step.
 /// Errors  `config` where `local_ranks` does not divide the number of ranks.
 /// Source  Lin et al. 2018, arXiv:1808.07217; torch's post_localSGD_hook with PeriodicModelAverager.
