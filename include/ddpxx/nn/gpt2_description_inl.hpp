@@ -19,7 +19,9 @@ namespace detail {
 /// A config.json and what is read from it.
 class GPT2ConfigReader {
  public:
-  explicit GPT2ConfigReader(std::string_view text) : json_{nlohmann::json::parse(text, nullptr, false)} {
+  // Parentheses, since braces around a value of nlohmann::json make an array that holds the value with GCC, and a copy
+  // of the value with Clang.
+  explicit GPT2ConfigReader(std::string_view text) : json_(nlohmann::json::parse(text, nullptr, false)) {
     if (!json_.is_object()) throw Error{Errc::storage, "config.json is not a JSON object"};
   }
 
