@@ -50,7 +50,9 @@ inline ddpxx::Translation path_of_dataset(std::string_view value) {
   std::error_code ignored;
   const bool is_name = value.find_first_of("./*:") == std::string_view::npos;
   if (!is_name || std::filesystem::exists(std::filesystem::path{value}, ignored)) return {.value = std::string{value}};
-  return {.value = "", .notice = "is the name of a prepared dataset, and no text here: set data.path=FILE"};
+  return {.value = "",
+          .notice = "is the name of a prepared dataset, and no text here: set data.path=FILE",
+          .keeps_earlier = true};
 }
 
 inline constexpr ddpxx::FileDefaults kDefaultsOfNanoGPT{

@@ -500,6 +500,18 @@ TEST_F(AFileOfNanoGPT, IsRefusedWhereItsValuesHaveNoPlace) {
   EXPECT_EQ(parse({"char.py", "data.path=x"}).data.text.path, "x");
 }
 
+TEST_F(AFileOfNanoGPT, LeavesATextThatWasNamedBeforeItsDataset) {
+  folder_.file("char.py", "dataset = 'shakespeare_char'\n");
+  folder_.file("text.yaml", "data: {path: '${oc.env:DDPXX_TEST_TEXT,x}'}\n");
+  EXPECT_EQ(parse({"text.yaml", "char.py"}).data.text.path, "x");
+  EXPECT_EQ(parse({"text.yaml", "dataset=shakespeare"}).data.text.path, "x");
+  EXPECT_EQ(parse({"text.yaml", "dataset=books/a.txt"}).data.text.path, "books/a.txt");
+  const auto filled = fill<RunConfig>(kText, {"dataset=shakespeare"});
+  EXPECT_EQ(filled.config.data.text.path, "input.txt");
+  EXPECT_NE(filled.notices.find("data.path keeps the value that it was given before"), std::string::npos)
+      << filled.notices;
+}
+
 TEST_F(AFileOfNanoGPT, ThatEvaluatesIsRefusedWithTheCommandThatDoes) {
   folder_.file("eval_gpt2.py", "batch_size = 8\neval_iters = 500\neval_only = True\nwandb_log = False\n");
   const auto text = refusal({"eval_gpt2.py", "data.path=x"});

@@ -107,6 +107,8 @@ TEST_F(ParseConfig, TellsAWordThatIsNoCommandWhichThereAre) {
   EXPECT_EQ(refusal({"sample"}, options),
             "argument 1: \"sample\": is neither a command (init or plan) nor a setting; settings are written "
             "key=value, --help lists them");
+  EXPECT_EQ(refusal({"paln"}, options),
+            "argument 1: \"paln\": is neither a command (init or plan) nor a setting; did you mean plan?");
   EXPECT_EQ(refusal({"seed=1", "plan"}, options),
             "argument 2: \"plan\": is a command, which comes before all other arguments");
   EXPECT_EQ(parse({"plan", "seed=4"}, options).seed, 4) << "a command must be left to the program";
@@ -225,6 +227,13 @@ TEST_F(ParseConfig, ShowsAConfigurationThatIsNotReady) {
   EXPECT_EXIT(look({}, {.only_looks = true}), testing::ExitedWithCode(9), "^" + open);
   EXPECT_THROW(look({"--cfg", "job", "rate=0"}), Error) << "an invalid configuration must not be shown";
   EXPECT_THROW(look({}), Error);
+}
+
+TEST_F(ParseConfig, ChecksNoRulesAboutWhatTheProgramDoesNotUse) {
+  EXPECT_EXIT(look({}, {.unused = {"path"}}), testing::ExitedWithCode(9), "^$");
+  EXPECT_EXIT(look({"path=x"}, {.unused = {"path"}}), testing::ExitedWithCode(9), "rate: warning: does nothing");
+  EXPECT_EXIT(look({"path=x"}, {.unused = {"rate"}}), testing::ExitedWithCode(9), "^$");
+  EXPECT_THROW(look({"rate=0"}, {.unused = {"path", "rate"}}), Error) << "a wrong value must be refused";
 }
 
 TEST_F(ParseConfig, PrintsWarningsOfRulesOnce) {

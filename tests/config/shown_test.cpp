@@ -83,6 +83,7 @@ TEST_F(Shown, AreTheValuesByCfg) {
   EXPECT_EXIT(show({"--cfg=job", "--resolve", "rates=[1,${optimizer.steps}]"}), testing::ExitedWithCode(0),
               "\nrates: .1.0, 10.0.\n");
   EXPECT_THROW(show({"--cfg", "jobs"}), Error);
+  EXPECT_THROW(show({"--resolve"}), Error) << "a program must not run where a user asks to see its configuration";
   EXPECT_EXIT(show({"--cfg", "json"}), testing::ExitedWithCode(0), "\"learning_rate\": 0.0003");
 }
 

@@ -129,6 +129,14 @@ TEST(Sweep, NamesTheArgumentOfEachProblem) {
             "argument 4: \"***\": the value of this secret is not taken");
 }
 
+TEST(Sweep, RefusesSeveralValuesThatALaterArgumentReplaces) {
+  const auto again = HasSubstr("argument 3: \"seed=3,4\": is given before with several values");
+  EXPECT_THAT(refusal({"-m", "seed=1,2", "seed=3,4"}), again);
+  EXPECT_THAT(refusal({"-m", "seed=1,2", "seed=3"}), HasSubstr("argument 3: \"seed=3\": is given before"));
+  EXPECT_EQ(refusal({"-m", "seed=1", "seed=3,4"}), "no error") << "the last one counts, as without a sweep";
+  EXPECT_EQ(refusal({"-m", "--add=1,2", "--add=3"}), "no error") << "a program may take an option several times";
+}
+
 TEST(Sweep, TakesItsOptionsOutOfTheArguments) {
   const auto sweep = read_sweep(
       Words{"a=1,2", "--sweep_dir=out", "--jobs", "4", "-m", "--metric", "-accuracy", "--slurm-array", "--flag"});
@@ -188,12 +196,12 @@ TEST(Sweep, KnowsTheSecretsOfItsConfig) {
 }
 
 TEST(Sweep, KnowsASecretOfItsConfigHoweverItIsWritten) {
-  const char* arguments[] = {
-      "program", "-m", "lr=1,2", "--pin-code=1", "--pin", "QUJ=", "--token", "a=b", "creds=[x]", "--use-token", "lr=3"};
+  const char* arguments[] = {"program", "-m",  "size=1,2",  "--pin-code=1", "--pin", "QUJ=",
+                             "--token", "a=b", "creds=[x]", "--use-token",  "lr=3"};
   const auto sweep = read_sweep(11, arguments, ddpxx::table_of<WithSecret>());
   ASSERT_TRUE(sweep);
   EXPECT_EQ(sweep->jobs.size(), 2U);
-  EXPECT_THAT(sweep->jobs[1].for_the_record(), ElementsAre("lr=2", "--pin-code=***", "--pin", "***", "--token", "a=b",
+  EXPECT_THAT(sweep->jobs[1].for_the_record(), ElementsAre("size=2", "--pin-code=***", "--pin", "***", "--token", "a=b",
                                                            "creds=***", "--use-token", "lr=3"));
 }
 

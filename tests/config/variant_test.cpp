@@ -189,6 +189,17 @@ TEST(AVariant, TakesOfRecordedSettingsOnlyThoseOfItsAlternative) {
   EXPECT_EQ(sgd(parse_config<Config>(1, arguments, options)).learning_rate, 0.2);
 }
 
+TEST(AVariant, TakesNoRecordedDefaultsForAnotherAlternative) {
+  const Settings recorded{
+      {"optimizer.name", "\"adamw\""}, {"optimizer.learning_rate", "0.0003"}, {"optimizer.beta1", "0.8"}};
+  const ParseOptions options{.recorded = recorded, .recorded_name = "a snapshot"};
+  const char* arguments[] = {"program", "optimizer=sgd"};
+  EXPECT_EQ(sgd(parse_config<Config>(2, arguments, options)).learning_rate, 0.1);
+  const auto kept = std::get<AdamW>(parse_config<Config>(1, arguments, options).optimizer);
+  EXPECT_EQ(kept.learning_rate, 3e-4);
+  EXPECT_EQ(kept.beta1, 0.8);
+}
+
 TEST(AVariant, IsPrintedWithItsNameAndReadsBack) {
   const auto filled = fill<Config>("", {"optimizer=sgd", "optimizer.momentum=nesterov"});
   const auto yaml = print_yaml(filled.config);

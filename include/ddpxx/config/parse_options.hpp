@@ -29,6 +29,9 @@ struct ParseOptions {
   /// For a program that shows a configuration and does not run it: a broken rule between settings, such as a missing
   /// text to train on, is a warning then.
   bool only_looks = false;
+  /// Settings and groups that the program does not use, as a command that evaluates does not use `training.save_dir`.
+  /// Broken rules about them are neither errors nor warnings; wrong values are errors in any case.
+  std::vector<std::string> unused{};
 };
 
 }  // namespace ddpxx

@@ -57,6 +57,7 @@ class SweepReader {
       complain(taken_[i], "with this the sweep has more than " + std::to_string(kMaxSweepJobs) + " jobs");
       break;
     }
+    complain_of_replaced_values(all);
     if (!problems_.empty()) throw Error{Errc::config, problem_report(problems_)};
     std::vector<SweepJob> jobs;
     for (std::size_t number = 0; number < count; ++number) jobs.push_back(job(number, all));
@@ -76,6 +77,18 @@ class SweepReader {
   void complain(std::size_t index, std::string why) {
     ConfigProblem problem{.place = {source_, index + 1, 1}, .text = std::move(why)};
     problems_.push_back(std::move(problem));
+  }
+
+  /// Several values of a key that a later argument sets again would be equal jobs under different names. An option that
+  /// begins with a dash may mean something else where it is repeated.
+  void complain_of_replaced_values(const std::vector<Varied>& all) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].values.size() < 2 || all[i].prefix.empty() || all[i].prefix.starts_with('-')) continue;
+      for (std::size_t later = i + 1; later < all.size(); ++later)
+        if (all[later].prefix == all[i].prefix)
+          complain(taken_[later],
+                   "is given before with several values, which this would replace: give all values once");
+    }
   }
 
   /// True for an option of the sweep itself.

@@ -143,11 +143,12 @@ struct FieldError {
 };
 
 /// What a value that is written for an alias is where the alias leads, or why it has no place there; `notice` is said
-/// where it is taken.
+/// where it is taken. With `keeps_earlier` the value is taken only if no earlier source has set the setting.
 struct Translation {
   std::string value{};
   std::string problem{};
   std::string notice{};
+  bool keeps_earlier = false;
 };
 
 /// Another spelling of a key or of a whole group: `Alias{"gpt_config", "model"}`; a root config lists them in

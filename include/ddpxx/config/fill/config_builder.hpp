@@ -39,11 +39,14 @@ struct SetValue {
 /// then values that refer to others, and at last the rules between fields are checked.
 class ConfigBuilder {
  public:
-  /// `config` has the type that `table` describes. In a job of a sweep, `job_folder` is the folder of the job.
-  ConfigBuilder(const ConfigTable& table, void* config, const std::optional<std::filesystem::path>& job_folder = {})
+  /// `config` has the type that `table` describes. In a job of a sweep, `job_folder` is the folder of the job. Rules
+  /// about the settings and groups in `unused` are not checked.
+  ConfigBuilder(const ConfigTable& table, void* config, const std::optional<std::filesystem::path>& job_folder = {},
+                std::vector<std::string> unused = {})
       : table_{table},
         config_{config},
         job_folder_{job_folder},
+        unused_{std::move(unused)},
         history_(table.rows.size()),
         references_{table, config, diagnostics_, job_folder, [this](std::size_t index) { resolve(index); }} {}
   ConfigBuilder(const ConfigBuilder&) = delete;  // `references_` points to this object
@@ -90,6 +93,7 @@ class ConfigBuilder {
   void set_values(std::size_t source);
   void take_back_siblings(const ConfigRow& row);
   const ConfigRow* active_row(const ConfigRow& row, const SourceEntry& source_entry, std::size_t source);
+  bool keeps_earlier(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry);
   void set(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry);
   void decode(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry, RawValue value);
   void resolve(std::size_t index);
@@ -100,6 +104,7 @@ class ConfigBuilder {
   const ConfigTable& table_;
   void* config_;
   std::optional<std::filesystem::path> job_folder_;
+  std::vector<std::string> unused_;
   std::deque<SourceOverrides> sources_;  // a deque, because they cannot be moved
   std::vector<std::vector<SetValue>> history_;
   std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source of the choice
@@ -125,11 +130,11 @@ inline void ConfigBuilder::finish() {
 inline void ConfigBuilder::tell_translations() {
   for (const auto& [key, translated] : translated_) {
     const auto& [source_entry, translation] = translated;
-    const auto& [value, problem, notice] = translation;
-    if (!problem.empty())
-      diagnostics_.complain({source_entry->value.place, source_entry->path, problem}, table_.rows[key.first].path);
+    if (!translation.problem.empty())
+      diagnostics_.complain({source_entry->value.place, source_entry->path, translation.problem},
+                            table_.rows[key.first].path);
     else
-      diagnostics_.notices.push_back({source_entry->value.place, source_entry->path, notice});
+      diagnostics_.notices.push_back({source_entry->value.place, source_entry->path, translation.notice});
   }
 }
 
@@ -258,7 +263,20 @@ inline const ConfigRow* ConfigBuilder::active_row(const ConfigRow& row, const So
   return nullptr;
 }
 
+/// Whether an alias leaves the setting as an earlier source has set it, which a notice says then.
+inline bool ConfigBuilder::keeps_earlier(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry) {
+  const auto& value = source_entry.value;
+  const auto index = table_.index_of(row);
+  if (source_entry.translate == nullptr || value.kind != RawValue::Kind::text || is_interpolated(value)) return false;
+  auto translation = source_entry.translate(value.text);
+  if (!translation.keeps_earlier || (history_[index].empty() && !waiting_.contains(index))) return false;
+  translation.notice += "; " + row.path + " keeps the value that it was given before";
+  translated_.insert_or_assign({index, entry}, Translated{&source_entry, std::move(translation)});
+  return true;
+}
+
 inline void ConfigBuilder::set(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry) {
+  if (keeps_earlier(row, entry, source_entry)) return;
   const auto index = table_.index_of(row);
   auto& waiting = waiting_[index];
   const auto forgotten =
@@ -331,6 +349,7 @@ inline void ConfigBuilder::check_rules() {
     if (group.check == nullptr || address == nullptr || std::ranges::any_of(known, is_spoilt)) continue;
     for (auto& error : group.check(address)) {
       const auto path = error.field.empty() ? group.path : path_in(group.path, error.field);
+      if (std::ranges::any_of(unused_, [&](const auto& unused) { return lies_in(path, unused); })) continue;
       const ConfigRow* row = table_.find_active(path, config_);
       const bool is_set = row != nullptr && !history(*row).empty();
       const bool is_error = error.severity == Severity::error;

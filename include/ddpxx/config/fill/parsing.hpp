@@ -83,7 +83,7 @@ class Parsing {
         options_{options},
         line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table, options.commands,
                              options.argument_numbers)},
-        builder_{table, config, job_folder} {
+        builder_{table, config, job_folder, options.unused} {
     if (!options.program.empty())
       program_ = options.program;
     else if (!arguments.empty())

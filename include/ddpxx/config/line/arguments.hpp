@@ -21,6 +21,7 @@
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/value_shape.hpp>
+#include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/utf8.hpp>
 
 namespace ddpxx::detail {
@@ -66,6 +67,9 @@ class ArgumentsReader {
 
   ConfigArguments read() && {
     for (at_ = 0; at_ < source_->lines.size(); ++at_) read_one(source_->lines[at_]);
+    // The program must not run for a user who wants to see its configuration.
+    if (resolve_at_ && line_.action == ConfigAction::run)
+      complain(*resolve_at_, "goes with --cfg job, and shows nothing by itself");
     return std::move(line_);
   }
 
@@ -91,6 +95,7 @@ class ArgumentsReader {
       line_.action = ConfigAction::schema;
     } else if (argument == "--resolve") {
       line_.resolve = true;
+      resolve_at_ = at_;
     } else if (const auto what = option(argument, "--cfg", "-c")) {
       read_choice(*what, {"job", "all", "yaml", "json"},
                   [&](std::size_t i) { line_.action = i < 3 ? ConfigAction::print : ConfigAction::print_json; });
@@ -244,9 +249,13 @@ class ArgumentsReader {
     if (std::ranges::find(commands_, word) != commands_.end())
       why = "is a command, which comes before all other arguments";
     else if (!is_numeric)
-      why = "is neither a command (" + one_of(commands_) +
-            ") nor a setting; settings are written key=value, --help lists them";
+      why = "is neither a command (" + one_of(commands_) + ") nor a setting; " + hint_of_command(word);
     complain(at_, why);
+  }
+
+  std::string hint_of_command(const std::string& word) const {
+    const auto meant = nearest(word, commands_);
+    return meant ? "did you mean " + *meant + '?' : "settings are written key=value, --help lists them";
   }
 
   /// Whether the next argument begins with the `=` of this one.
@@ -286,6 +295,7 @@ class ArgumentsReader {
   std::shared_ptr<ConfigSource> source_ = std::make_shared<ConfigSource>();
   std::size_t at_ = 0;
   std::size_t positional_ = 0;
+  std::optional<std::size_t> resolve_at_;  // index of --resolve
   ConfigArguments line_;
 };
 
