@@ -260,7 +260,7 @@ class SnapshotCommands {
   ddpxx::Error none_there(std::int64_t step = -1) const {
     return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot" +
                                                   (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
-                                                  storage_->full_name("") + hint_of_step_folder(*storage_)};
+                                                  storage_->full_name("") + hint_of_step(*storage_)};
   }
   static std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
   static std::string date_text(std::int64_t seconds_since_1970) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -70,9 +71,9 @@ class SnapshotConversion {
     const auto snapshot = source                               ? read_checkpoint(*source)
                           : huggingface_folder::is_one(place_) ? read_huggingface()
                                                                : read_snapshot();
-    write(snapshot);
-    tell_("step " + std::to_string(snapshot.run.step) + ": " + std::to_string(snapshot.tensors.size()) +
-          " tensors to " + arguments_.to);
+    const auto written = write(snapshot);
+    tell_("step " + std::to_string(snapshot.run.step) + ": " + std::to_string(written) + " tensors to " +
+          arguments_.to);
   }
 
  private:
@@ -88,17 +89,33 @@ class SnapshotConversion {
                                                   arguments_.to + " is none: name a .pt file or leave layout out"};
   }
 
-  void write(const ddpxx::Snapshot& snapshot) const {
+  /// Returns the number of tensors that were written: of the model, with the buffers that Python expects beside them,
+  /// and of the optimizer's state where the target has it.
+  std::size_t write(const ddpxx::Snapshot& snapshot) const {
+    const auto count = [&](const auto& is_wanted) {
+      return static_cast<std::size_t>(
+          std::ranges::count_if(snapshot.tensors, [&](const auto& item) { return is_wanted(item.first); }));
+    };
+    const auto is_of_model = [](std::string_view name) { return name.starts_with(python_checkpoint::kModel); };
     if (to_huggingface()) {
       if (python_checkpoint::has_average(snapshot.tensors)) tell_(std::string{python_checkpoint::kWithoutAverage});
       huggingface_folder::write(arguments_.to, snapshot);
-    } else if (to_pt()) {
-      target_->write(to_python(snapshot));
-    } else if (target_) {
-      target_->write(snapshot.tensors);
-    } else {
-      save_at_place(snapshot);
+      return count(is_of_model);
     }
+    if (to_pt()) {
+      const auto checkpoint = checkpoint_of(snapshot);
+      target_->write(ddpxx::to_python(checkpoint));
+      const auto is_of_optimizer = [&](std::string_view name) {
+        return !checkpoint.optimizer.is_none() && name.starts_with("optimizer.") &&
+               !name.starts_with(python_checkpoint::kAverage);
+      };
+      return checkpoint.model.size() + count(is_of_optimizer);
+    }
+    if (target_)
+      target_->write(snapshot.tensors);
+    else
+      save_at_place(snapshot);
+    return snapshot.tensors.size();
   }
 
   /// Keeps a run that saves to the same folder away: it would remove the snapshot as one of its own that it need not
@@ -165,13 +182,13 @@ class SnapshotConversion {
     }
   }
 
-  ddpxx::PickleValue to_python(const ddpxx::Snapshot& snapshot) const {
+  ddpxx::TrainingCheckpoint checkpoint_of(const ddpxx::Snapshot& snapshot) const {
     static const std::map<std::string, ddpxx::CheckpointLayout> kLayouts{
         {"mingpt_ddp", ddpxx::CheckpointLayout::mingpt_ddp},
         {"torchrun_tutorial", ddpxx::CheckpointLayout::torchrun_tutorial},
         {"guide", ddpxx::CheckpointLayout::guide},
         {"state_dict", ddpxx::CheckpointLayout::state_dict}};
-    const auto checkpoint = python_checkpoint::from_snapshot(snapshot, kLayouts.at(arguments_.layout), tell_);
+    auto checkpoint = python_checkpoint::from_snapshot(snapshot, kLayouts.at(arguments_.layout), tell_);
     if (checkpoint.optimizer.is_none() && arguments_.wants_all())
       tell_(
           arguments_.layout == "mingpt_ddp" || arguments_.layout == "guide"
@@ -179,7 +196,7 @@ class SnapshotConversion {
                 "which order the parameters come"
               : "written without an optimizer's state: layout=" + arguments_.layout +
                     " has no place for it, mingpt_ddp and guide have");
-    return ddpxx::to_python(checkpoint);
+    return checkpoint;
   }
 
   std::string place_;

@@ -18,12 +18,16 @@ inline std::string damage_of(ddpxx::Storage& storage, const ddpxx::Manifest& man
   return ddpxx::ShardReader{storage, ddpxx::Snapshots::folder_of(manifest.run.step), manifest}.verify().value_or("");
 }
 
-/// What to name instead of the folder of one snapshot, such as runs/a/step-00000300/; empty for other places.
-inline std::string hint_of_step_folder(ddpxx::Storage& storage) {
-  const auto itself = ddpxx::snapshot_of_step_folder(storage);
-  return itself
-             ? ", which is one snapshot itself: name " + itself->place + " with step=" + std::to_string(*itself->step)
-             : "";
+/// What to name instead of the folder of one snapshot, such as runs/a/step-00000300/, and of runs/a:300, as mingpt
+/// names one; empty for other places.
+inline std::string hint_of_step(ddpxx::Storage& storage) {
+  if (const auto itself = ddpxx::snapshot_of_step_folder(storage))
+    return ", which is one snapshot itself: name " + itself->place + " with step=" + std::to_string(*itself->step);
+  auto name = storage.full_name("");
+  while (name.ends_with('/')) name.pop_back();
+  const auto choice = ddpxx::parse_snapshot_choice(name);
+  return choice.step ? "; a step is named apart here: " + choice.place + " with step=" + std::to_string(*choice.step)
+                     : "";
 }
 
 /// The snapshot of a step, or the newest one, in which `find_damage` finds nothing.
@@ -61,5 +65,5 @@ ddpxx::Manifest usable_snapshot(ddpxx::Storage& storage, std::int64_t step, Find
   }
   throw ddpxx::Error{ddpxx::Errc::storage, "there is no usable snapshot" +
                                                (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
-                                               storage.full_name("") + hint_of_step_folder(storage) + damages};
+                                               storage.full_name("") + hint_of_step(storage) + damages};
 }

@@ -153,6 +153,47 @@ TEST_F(SnapshotTool, DiffComparesProgressOptimizerMetricsAndTheOrderOfParameters
             "parameters: their order, or which of them decay, is not the same\n");
 }
 
+TEST_F(SnapshotTool, DiffDoesNotCountWhereTheRunsHaveWritten) {
+  auto first = snapshot_of(300);
+  first.run.settings.push_back({"training.save_dir", "\"first\""});
+  first.run.settings.push_back({"training.metrics", "\"rows.jsonl\""});
+  save_snapshot(folder_ / "first", first);
+  auto other = snapshot_of(300);
+  other.run.settings.push_back({"training.save_dir", "\"other\""});
+  save_snapshot(folder_ / "other", other);
+  const auto first_place = (folder_ / "first").string(), to_other = "other=" + (folder_ / "other").string();
+  const auto same = tool_at(first_place, "diff", {to_other});
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_EQ(same.out, "");
+  other.run.settings[0].value = "6";
+  std::filesystem::remove_all(folder_ / "other");
+  save_snapshot(folder_ / "other", other);
+  const auto differs = tool_at(first_place, "diff", {to_other});
+  EXPECT_EQ(differs.code, 1);
+  EXPECT_EQ(differs.out, "training.seed: 5, 6\n");
+}
+
+TEST_F(SnapshotTool, SaysHowAStepIsNamedWhereItIsNamedAsMingptDoes) {
+  const auto place = (folder_ / "run").string();
+  for (const char* command : {"list", "show", "verify"}) {
+    const auto refused = tool_at(place + ":100", command);
+    EXPECT_EQ(refused.code, 4) << command;
+    EXPECT_THAT(refused.err, HasSubstr("a step is named apart here: " + place + " with step=100")) << command;
+  }
+}
+
+TEST_F(SnapshotTool, ConvertCountsTheTensorsThatItWrites) {
+  const auto converted = [&](const std::string& to, const std::string& layout) {
+    std::vector<std::string> words{"to=" + (folder_ / to).string()};
+    if (!layout.empty()) words.push_back("layout=" + layout);
+    return tool("convert", words).out;
+  };
+  EXPECT_THAT(converted("weights.pt", "state_dict"), HasSubstr("step 200: 3 tensors to"));
+  EXPECT_THAT(converted("tutorial.pt", "torchrun_tutorial"), HasSubstr("step 200: 3 tensors to"));
+  EXPECT_THAT(converted("all.pt", ""), HasSubstr("step 200: 10 tensors to")) << "with six moments and the step";
+  EXPECT_THAT(converted("all.safetensors", ""), HasSubstr("step 200: 12 tensors to")) << "with two moving averages";
+}
+
 TEST_F(SnapshotTool, ShowAndDiffPrintSmallNumbers) {
   auto first = snapshot_of(300);
   first.run.metrics = {{"loss", 1e-9}};

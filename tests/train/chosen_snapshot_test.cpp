@@ -141,6 +141,15 @@ TEST_F(ChosenSnapshot, IsTheBestOrTheNewestOfItsPlaceOrTheErrorSaysWhatIsThere) 
   EXPECT_NE(unrated.find("no snapshot with a validation loss"), std::string::npos) << unrated;
 }
 
+TEST_F(ChosenSnapshot, IsNotTakenForAFolderWithItsNameWithoutAHint) {
+  const auto colon = path("a") + ":3";
+  std::filesystem::create_directory(colon);
+  const auto none = error_of(Errc::storage, [&] { at(colon); });
+  EXPECT_NE(none.find("but a folder with the name " + colon + ": name " + colon + "/ for it; there are 6 4 2"),
+            std::string::npos)
+      << none;
+}
+
 TEST_F(ChosenSnapshot, ThatIsDamagedIsNamedBehindTheStepsThatAreThere) {
   const auto manifest = folder_ / "a/step-00000004/manifest.json";
   std::filesystem::resize_file(manifest, 100);

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
@@ -53,6 +54,16 @@ DDPXX_INLINE std::optional<SnapshotChoice> snapshot_of_step_folder(Storage& stor
 }
 
 namespace detail {
+
+/// The folder on a disk whose name is that of a choice, such as runs/a:300; empty if there is none.
+inline std::string folder_of_that_name(const Storage& storage, const SnapshotChoice& choice) {
+  auto name = storage.full_name("");
+  if (choice.is_newest() || name.find("://") != std::string::npos) return {};
+  while (name.ends_with('/')) name.pop_back();
+  name += ':' + (choice.best ? "best" : std::to_string(*choice.step));
+  std::error_code unknown;
+  return std::filesystem::is_directory(name, unknown) ? name : std::string{};
+}
 
 inline std::string without_metric(const Ranking& ranking) {
   return ranking.metric == "loss" ? " with a validation loss" : " with the metric " + harmless(ranking.metric);
@@ -103,9 +114,11 @@ DDPXX_INLINE Manifest choose_snapshot(Storage& storage, const SnapshotChoice& ch
       best = std::move(read.manifest);
   }
   if (best) return std::move(*best);
-  const auto itself = snapshot_of_step_folder(storage);
-  const auto hint =
-      itself ? ", which is one snapshot itself: name " + itself->place + ':' + std::to_string(*itself->step) : "";
+  std::string hint;
+  if (const auto itself = snapshot_of_step_folder(storage))
+    hint = ", which is one snapshot itself: name " + itself->place + ':' + std::to_string(*itself->step);
+  else if (const auto folder = detail::folder_of_that_name(storage, choice); !folder.empty())
+    hint = ", but a folder with the name " + folder + ": name " + folder + "/ for it";
   throw Error{Errc::storage, "there is no snapshot" + (choice.step ? " of step " + std::to_string(*choice.step) : "") +
                                  (choice.best ? detail::without_metric(ranking.value_or(Ranking{})) : "") +
                                  (choice.before ? " before step " + std::to_string(*choice.before) : "") + " at " +
