@@ -170,6 +170,8 @@ TEST_F(CharDatasetTest, SaysWhatIsWrongWithThePath) {
   const auto pattern = (folder / "*.txt").string();
   EXPECT_NE(error_of(Errc::data, {.path = pattern}).find("no file matches " + pattern), std::string::npos);
   EXPECT_NE(error_of(Errc::data, {.path = folder.path().string()}).find("no file below"), std::string::npos);
+  const auto twice = (folder / "**/*.txt").string();
+  EXPECT_NE(error_of(Errc::data, {.path = twice}).find(twice + ": ** is not supported"), std::string::npos);
   const auto empty = folder.file("empty", "");
   EXPECT_NE(error_of(Errc::data, {.path = empty}).find("no text in " + empty), std::string::npos);
   error_of(Errc::config, {.path = ""});

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -153,6 +154,19 @@ TEST(Progress, TellsHowFarAnEvaluationIs) {
   text.str("");
   progress.on_evaluated(Evaluated{.step = 1, .val_loss = 2});
   EXPECT_EQ(text.str(), "\rstep 1  val_loss 2.0000   \n") << "the result must overwrite the line";
+}
+
+TEST(Progress, TellsHowFarAnEvaluationIsInOneLineOfANarrowTerminal) {
+  for (const auto& [columns, line] :
+       {std::pair{28, "\rstep 150  evaluating 80/624"}, {27, "\revaluating 80/624"}, {11, "\revaluating"}}) {
+    const Terminal terminal{static_cast<unsigned short>(columns)};
+    std::ostringstream text;
+    Begun progress{text, 300, {.descriptor = terminal.descriptor()}};
+    progress.on_evaluating(Evaluating{.step = 150, .samples = 8, .all_samples = 624});
+    std::this_thread::sleep_for(std::chrono::milliseconds{110});
+    progress.on_evaluating(Evaluating{.step = 150, .samples = 80, .all_samples = 624});
+    EXPECT_EQ(text.str(), line) << columns;
+  }
 }
 
 TEST(Progress, TellsHowFarAnEvaluationIsWhereThereIsNoTerminal) {

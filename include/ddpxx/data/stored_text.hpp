@@ -50,6 +50,7 @@ inline std::string read_stored_text(const std::string& place, std::size_t max_by
     const auto bucket = open(place.substr(0, slash));
     const auto name = place.substr(slash + 1);
     auto objects = bucket->list(name.substr(0, name.find_first_of("*?[")));
+    if (std::ranges::find(objects, name, &StoredObject::name) == objects.end()) detail::refuse_double_star(place);
     std::erase_if(objects, [&name](const StoredObject& object) {
       constexpr int kAsPaths = FNM_PATHNAME | FNM_PERIOD | FNM_LEADING_DIR;  // objects below a match count too
       return object.name != name && ::fnmatch(name.c_str(), object.name.c_str(), kAsPaths) != 0;

@@ -35,7 +35,19 @@ inline void add_files_below(const std::filesystem::path& folder, std::vector<std
   if (failure) throw Error{Errc::data, "cannot read the folder " + folder.string() + ": " + failure.message()};
 }
 
+/// Refuses `**`, which glob(3) and fnmatch(3) read as `*`: it would match in one folder only, where Python and shells
+/// take all folders below.
+/// Errors  `data`.
+inline void refuse_double_star(const std::string& pattern) {
+  if (pattern.find("**") == std::string::npos) return;
+  throw Error{Errc::data, pattern +
+                              ": ** is not supported, and * matches names of one folder: name the folder alone to "
+                              "read all files below it, or write a pattern with one * for each level"};
+}
+
+/// Errors  `data` for a pattern that matches nothing, and for `**`.
 inline std::vector<std::string> paths_that_match(const std::string& pattern) {
+  refuse_double_star(pattern);
   ::glob_t found{};
   const int status = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
   const std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
@@ -49,7 +61,8 @@ inline std::vector<std::string> paths_that_match(const std::string& pattern) {
 
 /// The regular files that a path names, sorted by the bytes of their paths, so that all machines have one order. A
 /// folder stands for all files below it; a path that does not exist and contains one of `*?[` is a pattern for glob(3).
-/// Errors  `data` if a folder has no file or no file matches a pattern. Any other path is returned without a check.
+/// Errors  `data` if a folder has no file or no file matches a pattern, and for a pattern with `**`. Any other path is
+///         returned without a check.
 inline std::vector<std::string> find_text_files(const std::string& path) {
   const auto is_folder = [](const std::string& name) {
     std::error_code ignored;

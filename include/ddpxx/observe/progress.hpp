@@ -50,6 +50,8 @@ class Progress : public Observer {
   std::optional<double> seconds_left() const;
   /// Whether enough time has passed to draw the line again.
   bool due() const;
+  /// The columns that a line may have which is drawn now.
+  std::size_t line_limit() const;
   /// Draws a line that the next one replaces; without a terminal it prints the line.
   void draw(const std::string& line, std::size_t width);
   /// Prints a line that stays; on a terminal it replaces the line drawn last.

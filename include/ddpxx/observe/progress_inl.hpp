@@ -100,9 +100,12 @@ DDPXX_INLINE void Progress::on_evaluating(const Evaluating& event) {
   if (!drawn_) drawn_ = Clock::now();
   if (!due()) return;
   drawn_ = Clock::now();
-  draw("step " + std::to_string(event.step) + "  evaluating " + std::to_string(event.samples) + '/' +
-           std::to_string(event.all_samples),
-       std::string::npos);
+  const auto step = "step " + std::to_string(event.step),
+             counts = std::to_string(event.samples) + '/' + std::to_string(event.all_samples);
+  const auto width = line_limit();
+  std::string line = step + "  evaluating " + counts;
+  if (line.size() > width) line = "evaluating " + counts;
+  draw(line, width);
 }
 
 DDPXX_INLINE Verdict Progress::on_evaluated(const Evaluated& event) {
@@ -146,9 +149,13 @@ DDPXX_INLINE void Progress::draw_step() {
   auto shown = *last_;
   shown.loss = loss_.value();
   if (step_ms_.value() > 0) shown.tokens_per_second = tokens_.value() / step_ms_.value() * 1'000;
-  // A line that fills the last column makes some terminals wrap to the next line.
-  const auto width = terminal_ ? detail::terminal_width(*options_.descriptor) - 1 : std::string::npos;
+  const auto width = line_limit();
   draw(progress_line(shown, total_steps_, seconds_left(), width), width);
+}
+
+DDPXX_INLINE std::size_t Progress::line_limit() const {
+  // A line that fills the last column makes some terminals wrap to the next line.
+  return terminal_ ? detail::terminal_width(*options_.descriptor) - 1 : std::string::npos;
 }
 
 DDPXX_INLINE void Progress::draw(const std::string& line, std::size_t width) {
