@@ -164,14 +164,14 @@ void check_sweep(const CommandLine& line, const ddpxx::Sweep& sweep) {
 
 /// Trains, or runs the verb of the command line. Returns the exit code.
 int run_command(const CommandLine& line) {
-  if (line.verb == "plan") {
-    plan(line);
-    return 0;
-  }
   if (const auto sweep = ddpxx::read_sweep(line.argc(), line.argv(), ddpxx::table_of<RunConfig>())) {
     check_sweep(line, *sweep);
     ddpxx::check_sweep<RunConfig>(*sweep, parse_options(line));
     return ddpxx::run_sweep(*sweep, ddpxx::own_command(line.argv()[0]));
+  }
+  if (line.verb == "plan") {
+    plan(line);
+    return 0;
   }
   Run run{ddpxx::parse_recorded<RunConfig>(line.argc(), line.argv(), parse_options(line)), line.verb == "evaluate"};
   RunConfig& config = run.config;

@@ -138,6 +138,8 @@ void plan(const CommandLine& line) {
     return ddpxx::parse_config<Config>(static_cast<int>(arguments.words.size()), arguments.words.data(), options);
   };
   if (divided.asks_for_help) {
+    std::puts("settings of the plan, beside those of the run that is planned:\n");
+    std::fflush(stdout);
     for (const char* key : {"world_size", "link", "ranks_per_core", "overlaps"}) {
       try {
         parse(static_cast<PlanConfig*>(nullptr), {{line.argv()[0], "--help", key}});

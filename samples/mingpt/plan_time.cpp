@@ -64,8 +64,9 @@ void plan_time(const RunConfig& config, const PlanConfig& planned, const TextSiz
                        "link.latency to what `ddpxx net` prints between two of them, such as link.bandwidth=10GB "
                        "link.latency=0.02ms"};
   const ddpxx::PlannedMachine machine{planned.link, planned.ranks_per_core, planned.overlaps};
-  std::printf("simulated: one rank's steps on this machine, %d threads, and collectives over the given links\n",
-              at::get_num_threads());
+  const int threads = at::get_num_threads();
+  std::printf("simulated: one rank's steps on this machine, %d %s, and collectives over the given links\n", threads,
+              threads == 1 ? "thread" : "threads");
   std::printf("%6s %13s %13s %13s %12s\n", "ranks", "step", "computing", "waiting", "efficiency");
   for (const auto size : world_sizes(config, planned.world_size)) {
     const auto time = with_strategy(config, [&]<class Strategy>(const typename Strategy::Config& strategy) {

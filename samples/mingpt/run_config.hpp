@@ -76,23 +76,26 @@ struct DataConfig {
                                         between(0, 1024), Unit::threads, Resume::free));
   }
   std::vector<ddpxx::FieldError> check() const {
-    if (text.path.empty())
-      return {{"path", "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix"}};
-    if (format == DataFormat::text && vocab_size)
-      return {{"vocab_size", "a text has as many tokens as different characters: leave it out, or set format=tokens"}};
-    if (format == DataFormat::text && !tokenizer.empty())
-      return {{"tokenizer",
-               "a text is trained on by its characters: make tokens of it with `ddpxx tokenize`, and set "
-               "format=tokens, or leave the tokenizer out"}};
-    if (format == DataFormat::tokens && text.max_bytes != 0)
-      return {{"max_bytes", "a file of tokens is used as a whole: set it to 0, or set format=text"}};
-    if (format == DataFormat::tokens && text.truncate != 1.0)
-      return {{"truncate", "a file of tokens is used as a whole: set it to 1, or set format=text"}};
-    if (!val_path.empty() && split == "random")
-      return {{"split",
-               "split=random takes validation samples out of data.path, but data.val_path names a text for "
-               "validation: leave out one of the two"}};
-    return {};
+    std::vector<ddpxx::FieldError> errors;
+    const auto refuse = [&](bool is_wrong, const char* field, const char* why) {
+      if (is_wrong) errors.push_back({field, why});
+    };
+    const bool is_text = format == DataFormat::text;
+    refuse(text.path.empty(), "path",
+           "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix");
+    refuse(is_text && vocab_size, "vocab_size",
+           "a text has as many tokens as different characters: leave it out, or set format=tokens");
+    refuse(is_text && !tokenizer.empty(), "tokenizer",
+           "a text is trained on by its characters: make tokens of it with `ddpxx tokenize`, and set "
+           "format=tokens, or leave the tokenizer out");
+    refuse(!is_text && text.max_bytes != 0, "max_bytes",
+           "a file of tokens is used as a whole: set it to 0, or set format=text");
+    refuse(!is_text && text.truncate != 1.0, "truncate",
+           "a file of tokens is used as a whole: set it to 1, or set format=text");
+    refuse(!val_path.empty() && split == "random", "split",
+           "split=random takes validation samples out of data.path, but data.val_path names a text for "
+           "validation: leave out one of the two");
+    return errors;
   }
 };
 

@@ -73,7 +73,7 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
                 static_cast<double>(model->num_block_parameters()) / 1e6);
   }
 
-  const auto parts = text_parts(config, text);
+  const auto parts = text_parts(config, text, run.only_evaluates);
   auto training = config.training;
   auto batch_size = config.data.batch_size;
   if (run.only_evaluates) {  // the evaluated text may differ from the training text, which sets the limits of a step

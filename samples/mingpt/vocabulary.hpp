@@ -28,8 +28,7 @@ class Vocabulary {
   /// `size` tokens of the tokenizer in the file or folder `tokenizer`. A model may have more tokens than its tokenizer,
   /// since a multiple of 64 is faster on GPUs.
   /// Errors  `data` if the tokenizer cannot be read or has more tokens.
-  Vocabulary(std::int64_t size, const std::string& tokenizer)
-      : tokenizer_{std::make_shared<const ddpxx::Tokenizer>(tokenizer)}, size_{size} {
+  Vocabulary(std::int64_t size, const std::string& tokenizer) : tokenizer_{read_tokenizer(tokenizer)}, size_{size} {
     if (tokenizer_->size() > size)
       throw ddpxx::Error{ddpxx::Errc::data, "data.tokenizer=" + tokenizer + " has " +
                                                 std::to_string(tokenizer_->size()) +
@@ -85,6 +84,14 @@ class Vocabulary {
   }
 
  private:
+  static std::shared_ptr<const ddpxx::Tokenizer> read_tokenizer(const std::string& tokenizer) {
+    try {
+      return std::make_shared<const ddpxx::Tokenizer>(tokenizer);
+    } catch (const ddpxx::Error& error) {
+      throw ddpxx::Error{error.code(), "data.tokenizer=" + tokenizer + ": " + error.what()};
+    }
+  }
+
   std::optional<ddpxx::Alphabet> alphabet_;
   std::shared_ptr<const ddpxx::Tokenizer> tokenizer_;
   std::int64_t size_;

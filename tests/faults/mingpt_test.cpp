@@ -539,6 +539,68 @@ TEST_F(Mingpt, CommandsWarnOfNoSettingThatOnlyATrainingUses) {
   }
 }
 
+TEST_F(Mingpt, CommandsThatReadASnapshotTakeItsSettingsHoweverItIsNamed) {
+  const auto place = (folder_ / "run").string();
+  ASSERT_EQ(alone({"training.save_dir=" + place, "model.n_embd=24", "model.n_layer=1"}).code, 0);
+  const Words from{"generate", "--from", place, "generate.tokens=9"};
+  const Words setting{"generate", "snapshot=" + place, "generate.tokens=9"};
+  const auto generated = mingpt(setting);
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  EXPECT_EQ(generated.out, mingpt(from).out);
+  EXPECT_EQ(mingpt({"evaluate", "--snapshot.name=" + place}).out, mingpt({"evaluate", "--from", place}).out);
+  const auto twice = mingpt({"evaluate", "--from", place, "--from=" + place});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("--from is given twice"));
+}
+
+TEST_F(Mingpt, BeginsInAnotherPlaceWithTheSnapshotThatFromNames) {
+  const auto place = (folder_ / "run").string(), other = (folder_ / "other").string();
+  ASSERT_EQ(alone({"training.save_dir=" + place, "training.metrics=" + place + ".jsonl"}).code, 0);
+  const auto before = files_in(folder_.path());
+  const auto by_file = folder_.file("other.yaml", "training: {save_dir: " + other + "_by_file, metrics: ''}\n");
+  const auto elsewhere = mingpt({"--from", place, by_file, "training.max_steps=4"});
+  EXPECT_EQ(elsewhere.code, 0) << elsewhere.err;
+  EXPECT_THAT(elsewhere.out, HasSubstr("finished at step 4/4: 1 step "));
+  for (const char* steps : {"4", "5"}) {  // the second start resumes from the snapshot that the first one saved
+    const auto run =
+        mingpt({"--from", place, "training.save_dir=" + other, std::string{"training.max_steps="} + steps});
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr(std::string{"finished at step "} + steps + '/' + steps + ": 1 step "));
+  }
+  auto after = files_in(folder_.path());
+  std::erase_if(after, [&](const auto& file) { return !before.contains(file.first); });
+  EXPECT_EQ(after, before) << "a new run must not use the place and the rows of the run that it begins with";
+}
+
+TEST_F(Mingpt, CommandsThatWriteNothingCheckNoPlaceOfOutput) {
+  const auto place = (folder_ / "run").string(), books = (folder_ / "books").string();
+  folder_.file("books/a.txt", StartedProgram::text_of(text_));
+  ASSERT_EQ(alone({"training.save_dir=" + place}).code, 0);
+  for (const char* command : {"generate", "evaluate"}) {
+    const auto ended = mingpt({command, "--from", place, "data.path=" + books, "training.save_dir=" + books + "/run",
+                               "training.eval_samples=5", "run_folder=" + books + "/run"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.err, "") << command << " evaluates without training.eval_every";
+  }
+  EXPECT_FALSE(std::filesystem::exists(books + "/run"));
+}
+
+TEST_F(Mingpt, EvaluateSaysWhatToDoWhereNoTextIsHeldOut) {
+  const auto place = (folder_ / "run").string();
+  ASSERT_EQ(alone({"training.save_dir=" + place, "data.train_split=1"}).code, 0);
+  const auto refused = mingpt({"evaluate", "--from", place});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("there is no text to evaluate on: data.train_split=1.0 leaves less than one "
+                                     "sample of data.block_size=64 characters: name one by data.val_path=FILE"));
+  EXPECT_EQ(mingpt({"evaluate", "--from", place, "data.val_path=" + text_}).code, 0);
+}
+
+TEST_F(Mingpt, PlansNoSweep) {
+  const auto refused = mingpt({"plan", "-m", "world_size=1,2"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("a sweep (-m) trains"));
+}
+
 TEST_F(Mingpt, WarnsOfWeightsThatItDoesNotTakeBesideASnapshot) {
   const auto place = (folder_ / "run").string();
   ASSERT_EQ(alone({"training.save_dir=" + place}).code, 0);

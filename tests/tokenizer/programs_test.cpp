@@ -178,6 +178,10 @@ TEST_F(TokenizePrograms, MingptTrainsOnTheTokensAndGeneratesText) {
   numbers.insert(numbers.end(), {"data.tokenizer=", "generate.prompt=256 257", "generate.tokens=1"});
   EXPECT_THAT(mingpt(numbers).out, testing::ContainsRegex("^256 257 [0-9]+\n"));
 
+  const auto gone = mingpt({"generate", "--from", place, "data.tokenizer=/nowhere/gpt2"});
+  EXPECT_EQ(gone.code, 3);
+  EXPECT_THAT(gone.err, HasSubstr("data.tokenizer=/nowhere/gpt2: cannot open"));
+
   auto few = data;
   few.push_back("data.vocab_size=258");
   const auto beyond = mingpt(few);
