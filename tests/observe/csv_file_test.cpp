@@ -143,6 +143,27 @@ TEST(CsvFile, MovesTheRowsOfAnEarlierRunAway) {
   EXPECT_EQ(lines_of(folder / "m.1.csv").at(1).substr(0, 2), "1,");
 }
 
+TEST(CsvFile, KeepsTheRowsOfARunThatHasBegunTheFileSinceTheSnapshot) {
+  const TemporaryFolder folder;
+  constexpr std::int64_t kBegun = 1'700'000'000;
+  {
+    CsvFile csv{folder / "m.csv"};
+    csv.on_begin({});
+    for (std::int64_t i = 1; i <= 4; ++i) {
+      auto event = step(i);
+      event.at.time = kBegun + static_cast<double>(i);
+      csv.on_step(event);
+    }
+  }
+  for (const std::int64_t later : {1, 0}) {  // the first row is of the second after kBegun
+    CsvFile csv{folder / "m.csv"};
+    csv.on_begin({.step = 2, .goes_on = true, .saved_at = kBegun + later});
+    EXPECT_EQ(std::filesystem::exists(folder / "m.1.csv"), later == 0);
+    EXPECT_EQ(lines_of(folder / "m.csv").size(), later == 0 ? 0U : 3U);
+  }
+  EXPECT_EQ(lines_of(folder / "m.1.csv").size(), 3U);
+}
+
 TEST(CsvFile, RefusesAndKeepsAFileOfAnotherKind) {
   const TemporaryFolder folder;
   folder.file("text.txt", "first line\n");

@@ -173,6 +173,28 @@ TEST(MetricsFile, KeepsARunsRowsUpToTheStepItGoesOnFrom) {
   EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 4, 5, 6}));
 }
 
+/// Two runs may name one file and train in turn.
+TEST(MetricsFile, KeepsTheRowsOfARunThatHasBegunTheFileSinceTheSnapshot) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  constexpr std::int64_t kBegun = 1'700'000'000;
+  {
+    MetricsFile metrics{path};
+    for (std::int64_t step = 1; step <= 9; ++step)
+      metrics.on_step(StepDone{.step = step, .at = {.time = kBegun + 0.25 + static_cast<double>(step)}});
+  }
+  {
+    MetricsFile metrics{path};
+    metrics.on_begin({.step = 5, .goes_on = true, .saved_at = kBegun + 1});  // in the second of the first row
+    EXPECT_EQ(steps_of(path), (Steps{1, 2, 3, 4, 5}));
+  }
+  MetricsFile metrics{path};
+  metrics.on_begin({.step = 3, .goes_on = true, .saved_at = kBegun});
+  metrics.on_step(StepDone{.step = 4});
+  EXPECT_EQ(steps_of(path), Steps{4});
+  EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
+}
+
 TEST(MetricsFile, CutsAHalfWrittenLastLineWhereverItEnds) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";

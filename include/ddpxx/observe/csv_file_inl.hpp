@@ -65,6 +65,17 @@ inline constexpr std::array<std::string_view, 16> kCsvColumns{"step",
 inline constexpr std::array<std::string_view, 4> kCsvColumnsOfGpu{"gpu_allocated_bytes", "gpu_reserved_bytes",
                                                                   "gpu_peak_bytes", "gpu_retries"};
 
+/// When a row was written; none for the header.
+inline std::optional<double> time_of_csv_row(std::string_view line) {
+  constexpr auto kColumn = static_cast<std::size_t>(std::ranges::find(kCsvColumns, "time") - kCsvColumns.begin());
+  const auto cells = cells_of(line);
+  if (cells.size() <= kColumn) return std::nullopt;
+  const auto& cell = cells[kColumn];
+  double time = 0;
+  const auto [end, status] = std::from_chars(cell.data(), cell.data() + cell.size(), time);
+  return status == std::errc{} ? std::optional{time} : std::nullopt;
+}
+
 }  // namespace detail
 
 /// The cells of a row by their columns.
@@ -91,7 +102,10 @@ class CsvFile::Cells {
 
 DDPXX_INLINE CsvFile::CsvFile(std::filesystem::path path, Log log)
     : file_{std::move(path),
-            {.kind = "CSV file of metrics", .start = "step,", .step_of = detail::step_of_csv_row},
+            {.kind = "CSV file of metrics",
+             .start = "step,",
+             .step_of = detail::step_of_csv_row,
+             .time_of = detail::time_of_csv_row},
             log} {}
 
 DDPXX_INLINE std::string CsvFile::name() const { return "the CSV file"; }
@@ -100,7 +114,7 @@ DDPXX_INLINE void CsvFile::on_begin(const RunBegan& run) {
   columns_.clear();
   has_gpu_ = !run.gpu.empty();
   if (!run.goes_on) return file_.set_old_rows_aside();
-  file_.resume_at(run.step);
+  file_.resume_at(run.step, run.saved_at);
   columns_ = detail::cells_of(file_.first_line());
 }
 

@@ -36,9 +36,11 @@ struct RunBegan {
   std::int64_t samples = 0;  ///< Of the training set.
   std::int64_t steps_per_epoch = 0;
   std::uint64_t seed = 0;
-  std::string save_dir = {};   ///< Empty: nothing is saved.
-  std::int64_t step = 0;       ///< Steps that are done already.
-  bool goes_on = false;        ///< With a run that was saved in save_dir.
+  std::string save_dir = {};  ///< Empty: nothing is saved.
+  std::int64_t step = 0;      ///< Steps that are done already.
+  bool goes_on = false;       ///< With a run that was saved in save_dir.
+  /// When the snapshot that it goes on with was saved, in seconds since 1970-01-01 UTC; 0 for none, or if not known.
+  std::int64_t saved_at = 0;
   std::int64_t last_step = 0;  ///< Where the run ends; 0 when that is not known.
   double seconds_allowed = 0;  ///< The run ends after that time in any case; 0 means no limit.
   Settings settings = {};      ///< The configuration, as snapshots record it.

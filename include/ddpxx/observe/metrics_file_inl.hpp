@@ -39,6 +39,16 @@ inline std::optional<std::int64_t> step_of_json_row(std::string_view line) {
   return in_text || status != std::errc{} ? std::nullopt : std::optional{step};
 }
 
+/// When a row was written. The key cannot lie inside a text, whose quotes have a backslash before them.
+inline std::optional<double> time_of_json_row(std::string_view line) {
+  constexpr std::string_view kKey = ",\"time\":";
+  const auto key = line.find(kKey);
+  double time = 0;
+  if (key == std::string_view::npos) return std::nullopt;
+  const auto [end, status] = std::from_chars(line.data() + key + kKey.size(), line.data() + line.size(), time);
+  return status == std::errc{} ? std::optional{time} : std::nullopt;
+}
+
 }  // namespace detail
 
 DDPXX_INLINE MetricsFile::MetricsFile(std::filesystem::path path, Log log)
@@ -46,6 +56,7 @@ DDPXX_INLINE MetricsFile::MetricsFile(std::filesystem::path path, Log log)
             {.kind = "metrics file",
              .start = detail::kJsonRowStart,
              .step_of = detail::step_of_json_row,
+             .time_of = detail::time_of_json_row,
              .shows_its_end = true},
             log} {}
 
@@ -53,7 +64,7 @@ DDPXX_INLINE std::string MetricsFile::name() const { return "the metrics file"; 
 
 DDPXX_INLINE void MetricsFile::on_begin(const RunBegan& run) {
   if (run.goes_on)
-    file_.resume_at(run.step);
+    file_.resume_at(run.step, run.saved_at);
   else
     file_.set_old_rows_aside();
 }

@@ -161,24 +161,35 @@ DDPXX_INLINE void RowFile::set_old_rows_aside() {
   has_begun_ = false;
   const bool is_ours = is_regular() && take();
   has_begun_ = true;
-  if (!is_ours || std::filesystem::file_size(path_) == 0) return;
+  if (is_ours && std::filesystem::file_size(path_) > 0) move_aside();
+}
+
+DDPXX_INLINE void RowFile::move_aside() {
   auto other = path_;
   std::error_code failure;
   for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(other, failure)); ++number)
     other.replace_filename(path_.stem().string() + '.' + std::to_string(number) + path_.extension().string());
   std::filesystem::rename(path_, other, failure);
   auto next = failure ? Descriptor{} : open(path_);
-  if (!next) throw file_error(Errc::storage, "cannot move the rows of an earlier run out of", path_);
+  if (!next) throw file_error(Errc::storage, "cannot move the rows of another run out of", path_);
   std::swap(file_, next);  // `next` keeps the lock of the old file, on which another run may wait
   wait_for_lock();
-  log_.info("the rows of an earlier run in " + path_.string() + " are now in " + other.string());
+  log_.info("the rows of another run in " + path_.string() + " are now in " + other.string());
 }
 
-DDPXX_INLINE void RowFile::resume_at(std::int64_t step) {
+DDPXX_INLINE bool RowFile::begins_after(std::int64_t time) const {
+  std::ifstream rows{path_, std::ios::binary};
+  for (std::string line; std::getline(rows, line);)
+    if (const auto written = format_.time_of(line)) return *written >= static_cast<double>(time + 1);
+  return false;
+}
+
+DDPXX_INLINE void RowFile::resume_at(std::int64_t step, std::int64_t saved_at) {
   has_begun_ = false;
   const bool is_ours = is_regular() && take();
   has_begun_ = true;
   if (!is_ours) return;
+  if (saved_at > 0 && begins_after(saved_at)) return move_aside();
   write_file_atomic(path_, [&](File& kept) {
     std::ifstream rows{path_, std::ios::binary};
     if (!rows) throw file_error(Errc::storage, "cannot read", path_);

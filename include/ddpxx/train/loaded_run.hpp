@@ -1,6 +1,8 @@
 // ddpxx/train/loaded_run.hpp — what a run learns from the snapshot that it was loaded from.
 #pragma once
 
+#include <cstdint>
+
 #include <ddpxx/snapshot/run_info.hpp>
 
 namespace ddpxx {
@@ -16,6 +18,7 @@ struct HeldState {
 struct LoadedRun {
   RunInfo info;
   HeldState held = {};
+  std::int64_t saved_at = 0;  ///< Seconds since 1970-01-01 UTC; 0 if unknown.
 };
 
 }  // namespace ddpxx

@@ -169,7 +169,7 @@ class SnapshotLoader {
               history_->storage().full_name(Snapshots::folder_of(manifest.run.step)));
     history_->continue_from(manifest);
     failpoint("checkpoint.after_load");
-    return {manifest.run, held_state(state, manifest)};
+    return {manifest.run, held_state(state, manifest), manifest.written_at};
   }
 
   /// Before snapshots are set aside, each rank tries once more to read what it could not read. A file server that did

@@ -477,6 +477,7 @@ class Trainer {
   void stand_at(const LoadedRun& run) {
     step_.resume_at(run.info.step, run.info.tokens, run.held);
     stood_at_ = run.info.step;
+    saved_at_ = run.saved_at;
     evaluations_.resume_at(run.info.step);
     batches_.seek({run.info.epoch, run.info.position});
     const auto at_step = " at step " + std::to_string(run.info.step);
@@ -526,6 +527,7 @@ class Trainer {
             .save_dir = training.save_dir,
             .step = steps_done(),
             .goes_on = snapshots_.has_loaded() || has_stepped(),
+            .saved_at = has_stepped() ? 0 : saved_at_,
             .last_step = limits_.last_step(steps_done(), batches_.steps_until(training.max_epochs)),
             .seconds_allowed = training.max_time,
             .settings = record_.settings};
@@ -546,6 +548,7 @@ class Trainer {
   Evaluations<Dataset> evaluations_;
   StopRequest stop_;
   std::int64_t stood_at_ = 0;     ///< The step of the last snapshot that was loaded.
+  std::int64_t saved_at_ = 0;     ///< When that snapshot was saved, if it is one of save_dir; else 0.
   bool has_begun_ = false;        ///< resume() was called, and close() was not yet.
   bool is_closed_ = false;        ///< close() has made the model whole, and no step has followed.
   bool has_told_step_ = false;    ///< The launcher knows that a step is done.
