@@ -84,6 +84,15 @@ TEST(ProgressLine, ShortensNumbers) {
   EXPECT_EQ(short_duration(2 * 86'400 + 3 * 3'600), "2d03h");
 }
 
+TEST(Progress, ShowsAMetricThatCountedNothingAsNan) {
+  std::ostringstream text;
+  Begun progress{text, 3, {.plain_interval = std::chrono::milliseconds{0}}};
+  const double zero = 0;
+  progress.on_evaluated(Evaluated{.step = 2, .val_loss = 2.5, .metrics = {{"recall", -(zero / zero)}}});
+  progress.on_evaluated(Evaluated{.step = 2, .val_loss = 2.5, .metrics = {{"recall", zero / zero}}});
+  EXPECT_EQ(text.str(), "step 2  val_loss 2.5000  val_recall nan\nstep 2  val_loss 2.5000  val_recall nan\n");
+}
+
 TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
   std::ostringstream text;
   Begun progress{text, 3, {.plain_interval = std::chrono::milliseconds{0}}};

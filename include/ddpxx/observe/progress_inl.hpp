@@ -110,7 +110,8 @@ DDPXX_INLINE void Progress::on_evaluating(const Evaluating& event) {
 
 DDPXX_INLINE Verdict Progress::on_evaluated(const Evaluated& event) {
   auto line = "step " + std::to_string(event.step) + "  val_loss " + formatted("%.4f", event.val_loss);
-  for (const auto& metric : event.metrics) line += "  val_" + harmless(metric.name) + formatted(" %.4g", metric.value);
+  for (const auto& metric : event.metrics)  // printf would show the sign of a metric whose count is 0, as -nan
+    line += "  val_" + harmless(metric.name) + (std::isnan(metric.value) ? " nan" : formatted(" %.4g", metric.value));
   print(line);
   return Verdict::go_on;
 }
