@@ -105,6 +105,19 @@ TEST(Arena, NoticesAParameterThatHasLeft) {
   }
 }
 
+TEST(Arena, NoticesAChangeInPlaceThatItsCopyWouldOverwrite) {
+  auto a = leaf({20}), b = leaf({4});
+  const Arena arena{{{"a", a, 0, 0, at::kBFloat16}, {"b", b}}};
+  const c10::NoGradGuard no_grad;
+  at::Tensor{arena.slices()[0].values}.fill_(2.0);
+  arena.publish_masters();
+  b.clamp_(0, 0.1);  // the optimizer steps the memory that the model computes with: the change stays
+  EXPECT_NO_THROW(arena.check_unchanged());
+  a.clamp_(0, 0.1);
+  EXPECT_THAT([&] { arena.check_unchanged(); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("parameter \"a\" was changed in place")));
+}
+
 TEST(Arena, RefusesMixedTypesNamingBothParameters) {
   try {
     const Arena arena{{{"a", leaf({4})}, {"b", at::zeros({2}, at::kDouble)}}};
@@ -113,8 +126,16 @@ TEST(Arena, RefusesMixedTypesNamingBothParameters) {
     EXPECT_EQ(error.code(), Errc::config);
     EXPECT_STREQ(
         error.what(),
-        "parameters of one model must share dtype and device, but \"b\" is Double on cpu and \"a\" is Float on cpu");
+        "parameters of one model must share dtype and device, but \"b\" is Double on cpu and \"a\" is Float on cpu: "
+        "convert the model by to() before the trainer takes it");
   }
+}
+
+TEST(Arena, RefusesAComplexParameterAmongRealOnesAndSaysHowToHoldIt) {
+  EXPECT_THAT(([] {
+                const Arena arena{{{"a", leaf({4})}, {"b", at::zeros({2}, at::kComplexFloat)}}};
+              }),
+              testing::ThrowsMessage<Error>(testing::HasSubstr("call at::view_as_complex() in forward")));
 }
 
 struct Block : torch::nn::Module, Layer {

@@ -109,6 +109,26 @@ TEST(DataParallel, ReplicasHaveFrozenParametersAndModesAsTheModelHas) {
   }
 }
 
+TEST(DataParallel, ReplicasComputeWithWhatTheProgramHasChangedBetweenTwoSteps) {
+  Group alone;
+  Net net;
+  FlatModel flat{net};
+  Recompute<DataParallel> strategy{{.inner = {.replicas = 3}}, alone};
+  strategy.attach(flat);
+  const auto change = [&net](double value) {
+    const c10::NoGradGuard no_grad;
+    net.blocks[2]->weight.fill_(value);
+  };
+  change(0.05);
+  backward(strategy, net);
+  strategy.finish_step();
+  change(0.1);
+  const auto loss = backward(strategy, net).item<double>();
+  auto x = at::ones({6, 4});
+  for (const auto& block : net.blocks) x = block->forward(x);
+  EXPECT_NEAR(loss, x.square().sum().item<double>(), 1e-5);
+}
+
 TEST(DataParallel, ReplicasComputeInTheTypeThatAutocastHasBeenGiven) {
   for (const auto type : {at::kHalf, at::kBFloat16}) {
     Group alone;

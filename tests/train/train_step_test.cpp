@@ -30,6 +30,7 @@
 #include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/precision/autocast.hpp>
+#include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/train_step.hpp>
@@ -196,6 +197,24 @@ TYPED_TEST(BeforeTheOptimizerStep, AHookSeesAveragedGradientsBeforeTheClipAndMay
     ASSERT_EQ(rows.size(), 1U);
     EXPECT_NEAR(rows[0].grad_norm, 1.0, 1e-6) << "expected the norm of the changed gradients: four times 0.5";
     EXPECT_TRUE(at::allclose(model->weight, torch::full({4}, 0.5)));
+  });
+}
+
+TYPED_TEST(BeforeTheOptimizerStep, TheValuesOfSlicesMayBeChangedBetweenTwoSteps) {
+  constexpr int kRanks = std::is_same_v<TypeParam, SingleDevice> ? 1 : 2;
+  spawn_ranks(kRanks, [&](Group& group) {
+    auto model = std::make_shared<Product>();
+    TrainStep<Product, SGD, Float32, TypeParam> step{
+        group, model, {.grad_norm_clip = 0, .optimizer = {.learning_rate = 0.25}}};
+    for (int i = 0; i < 2; ++i) {
+      step.step(std::vector{rows_of(1, 2)});
+      step.strategy().wait_pending();
+      for (const auto& slice : step.strategy().slices()) at::Tensor{slice.values}.clamp_(-0.125, 0.125);
+      step.strategy().finish_step();
+    }
+    step.step(std::vector{rows_of(1, 2)});
+    step.make_whole();
+    EXPECT_TRUE(at::allclose(model->weight, torch::full({4}, -0.125 - 0.25)));
   });
 }
 
@@ -423,6 +442,48 @@ TEST(TrainStep, AddsUpTheNormsOfParametersWithoutElementsToo) {
   step.read_all([&](const CompletedStep& done) { norms.push_back(done.row.grad_norm); });
   ASSERT_EQ(norms.size(), expected.size());
   for (std::size_t i = 0; i < norms.size(); ++i) EXPECT_EQ(norms[i], expected[i].item<double>()) << "step " << i;
+}
+
+/// Clips its weight when it is called, as an Embedding with `max_norm` does.
+struct Clipped : torch::nn::Module {
+  Clipped() { weight = register_parameter("weight", torch::ones({4})); }
+  Loss forward(const Batch& batch) {
+    {
+      const c10::NoGradGuard no_grad;
+      weight.clamp_(-0.5, 0.5);
+    }
+    return {(weight * batch.inputs).sum()};
+  }
+  at::Tensor weight;
+};
+
+template <class Precision, class Strategy>
+void expect_refusal_of_lost_change() {
+  Group alone;
+  TrainStep<Clipped, SGD, Precision, Strategy> step{alone, std::make_shared<Clipped>(), {}};
+  try {
+    step.step(std::vector{rows_of(1, 2)});
+    FAIL() << "the change in forward was accepted, and the next step would have undone it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_THAT(error.what(), HasSubstr("parameter \"weight\" was changed in place"));
+  }
+  EXPECT_TRUE(step.can_try_again());
+}
+
+TEST(TrainStep, RefusesAChangeInPlaceThatTheNextStepWouldUndo) {
+  expect_refusal_of_lost_change<Float32, FSDP>();
+  expect_refusal_of_lost_change<LowPrecision<>, SingleDevice>();
+  expect_refusal_of_lost_change<LowPrecision<>, DDP>();
+}
+
+TEST(TrainStep, KeepsAChangeInPlaceWhereTheOptimizerStepsTheMemoryOfTheModel) {
+  Group alone;
+  auto model = std::make_shared<Clipped>();
+  TrainStep<Clipped, SGD, Float32, SingleDevice> step{
+      alone, model, {.grad_norm_clip = 0, .optimizer = {.learning_rate = 0.25}}};
+  step.step(std::vector{rows_of(1, 2)});
+  EXPECT_TRUE(at::allclose(model->weight, torch::full({4}, 0.25)));
 }
 
 TEST(TrainStep, RefusesToStepOnNothing) {

@@ -1,4 +1,4 @@
-// page_snippets.cpp — the code of docs/interop.md and docs/sweeps.md, which is compiled and not run.
+// page_snippets.cpp — the code of docs/extending.md, docs/interop.md and docs/sweeps.md, which is compiled and not run.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -35,6 +35,12 @@ void keep_checkpoints(std::int64_t epoch, torch::nn::Linear model, torch::optim:
   ddpxx::CheckpointFiles files{"my-bucket"};  // s3://my-bucket/checkpoints, in a program with ddpxx::s3
   files.save_checkpoint(epoch, *model, optimizer, "epoch_7.pt");
   const auto loaded = files.load_checkpoint("epoch_7.pt");  // loaded.epoch, loaded.model, loaded.optimizer
+}
+
+void clip_weights(ddpxx::TrainStep<ddpxx::GPT>& step) {
+  step.strategy().wait_pending();
+  for (const auto& slice : step.strategy().slices()) at::Tensor{slice.values}.clamp_(-0.01, 0.01);
+  step.strategy().finish_step();
 }
 
 int train(int argc, char** argv, const ddpxx::ParseOptions& options) {

@@ -15,6 +15,13 @@
 
 namespace ddpxx {
 
+namespace detail {
+
+/// Autograd's count of changes of a tensor in place; 0 for a tensor of inference mode, which has no count.
+inline std::int64_t changes_in_place(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
+
+}  // namespace detail
+
 /// A parameter to be put into an arena. A segment may begin where `unit` changes, a slice where `group` changes.
 struct NamedParameter {
   std::string name;
@@ -39,8 +46,9 @@ struct ArenaEntry {
   int unit = 0;
   int group = 0;
   std::size_t segment = 0;
-  std::size_t index = 0;  ///< In the arena.
-  bool trains = true;     ///< Whether the parameter required a gradient when the arena took it.
+  std::size_t index = 0;     ///< In the arena.
+  bool trains = true;        ///< Whether the parameter required a gradient when the arena took it.
+  std::int64_t changes = 0;  ///< Autograd's count of changes in place, when the arena took the parameter.
   std::vector<std::int64_t> shape = {};
   c10::Storage hollow = {};  ///< The parameter's storage while its values are hidden.
 };
@@ -180,6 +188,11 @@ class Arena {
   /// Errors  `config` naming the first parameter that the arena does not own, or that was unfrozen since the arena took
   ///         it, or frozen where `freezing` refuses that.
   void check_owned(Freezing freezing = Freezing::allowed) const;
+  /// Refuses changes in place that the next finish_step() or gather would overwrite: those of parameters whose values
+  /// the arena also keeps as a copy in `master`. Changes by way of the slices do not count, and changes by way of
+  /// `parameter.data()` are not seen.
+  /// Errors  `config` naming the first parameter that was changed so.
+  void check_unchanged() const;
 
  private:
   /// Sets the offsets of entries and segments: a pure function of the options and of the parameters' order, shapes,

@@ -28,6 +28,14 @@ inline std::string type_and_device(const at::Tensor& tensor) {
   return std::string{c10::toString(tensor.scalar_type())} + " on " + tensor.device().str();
 }
 
+/// What to do about two parameters of different types or devices.
+inline std::string advice_on(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_complex() != b.is_complex())
+    return ": register the real and imaginary parts of a complex parameter as a real one, and call "
+           "at::view_as_complex() in forward";
+  return ": convert the model by to() before the trainer takes it";
+}
+
 }  // namespace detail
 
 DDPXX_INLINE std::vector<SliceEntry> Slice::entries() const {
@@ -111,6 +119,16 @@ DDPXX_INLINE void Arena::check_owned(Freezing freezing) const {
   }
 }
 
+DDPXX_INLINE void Arena::check_unchanged() const {
+  for (const auto& entry : entries_)
+    if (segments_[entry.segment].has_copy() && detail::changes_in_place(entry.parameter) != entry.changes)
+      throw Error{Errc::config,
+                  "parameter \"" + entry.name +
+                      "\" was changed in place, and the change would be lost, since the trainer keeps its values in "
+                      "other memory, as under FSDP or in 16 bits: change the model before the trainer takes it, or "
+                      "change the values of the strategy's slices() between two steps and call its finish_step()"};
+}
+
 DDPXX_INLINE void Arena::lay_out(const std::vector<NamedParameter>& parameters, const ArenaOptions& options) {
   const auto& first = parameters.front();
   const auto element = static_cast<std::int64_t>(first.tensor.element_size());
@@ -126,7 +144,7 @@ DDPXX_INLINE void Arena::lay_out(const std::vector<NamedParameter>& parameters, 
     if (tensor.scalar_type() != first.tensor.scalar_type() || tensor.device() != first.tensor.device())
       throw Error{Errc::config, "parameters of one model must share dtype and device, but \"" + name + "\" is " +
                                     detail::type_and_device(tensor) + " and \"" + first.name + "\" is " +
-                                    detail::type_and_device(first.tensor)};
+                                    detail::type_and_device(first.tensor) + detail::advice_on(tensor, first.tensor)};
     const auto format = wish.value_or(tensor.scalar_type());
     const auto full = [&, &tensor = tensor] {
       const auto limit = segments_.size() == 1 ? options.first_segment_bytes : options.segment_bytes;
@@ -175,6 +193,7 @@ DDPXX_INLINE void Arena::fill(Segment& segment, const ArenaOptions& options, con
   for (auto i = segment.first; i < segment.last; ++i) {
     auto& entry = entries_[i];
     entry.parameter.set_data(part(segment.values, entry, segment.begin));
+    entry.changes = detail::changes_in_place(entry.parameter);
     if (options.gradients != Gradients::whole) continue;
     entry.gradient = part(gradients_, entry);
     const auto end = entry.offset + entry.numel;

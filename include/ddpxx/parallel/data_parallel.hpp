@@ -80,6 +80,7 @@ class DataParallel : public WholeModel {
     return loss;
   }
 
+  /// Where the program has changed parameters or buffers in place since the last step, copies them to the replicas.
   void begin_backward(Sync sync);
   void finish_backward();
   /// Copies the new parameters to the replicas, and the frozen parameters and buffers, which a snapshot may have
@@ -128,6 +129,11 @@ class DataParallel : public WholeModel {
       if (failure) std::rethrow_exception(failure);
   }
 
+  /// Gives the replicas the parameters and buffers of the model.
+  void copy_to_replicas();
+  /// How often the model's parameters and buffers were changed in place, by the program or by the model's forward.
+  std::int64_t num_changes() const;
+
   std::vector<at::Device> other_devices(at::Device first) const;
 
   static std::shared_ptr<torch::nn::Module> clone(const torch::nn::Module& model, at::Device device);
@@ -147,6 +153,7 @@ class DataParallel : public WholeModel {
   std::vector<std::unique_ptr<Replica>> replicas_;
   Sync sync_ = Sync::now;
   bool in_backward_ = false;
+  std::int64_t copied_changes_ = 0;  ///< num_changes() when the replicas got the values that they have.
 };
 
 static_assert(ParallelStrategy<DataParallel> && explain_strategy<DataParallel>());

@@ -54,11 +54,14 @@ DDPXX_INLINE void DataParallel::attach(FlatModel& model) {
   sum_.emplace(trainable_);
   hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { add(i, gradient); }};
   for (auto& replica : replicas_) fill(*replica, model);
+  copied_changes_ = num_changes();
 }
 
 DDPXX_INLINE void DataParallel::begin_backward(Sync sync) {
   if (std::exchange(in_backward_, true)) sum_->drop();  // an exception has ended the last pass
   check_owned();
+  const bool begins_step = sync_ == Sync::now;
+  if (begins_step && num_changes() != copied_changes_) copy_to_replicas();
   sync_ = sync;
   sum_->hide();
 }
@@ -70,6 +73,10 @@ DDPXX_INLINE void DataParallel::finish_backward() {
 
 DDPXX_INLINE void DataParallel::finish_step() {
   trainable_.publish_masters();
+  copy_to_replicas();
+}
+
+DDPXX_INLINE void DataParallel::copy_to_replicas() {
   const c10::NoGradGuard no_grad;
   const auto copy = [](const Arena& from, Arena& into) {
     for (std::size_t i = 0; i < from.segments().size(); ++i)
@@ -81,6 +88,15 @@ DDPXX_INLINE void DataParallel::finish_step() {
     for (auto into = replica->model->buffers(); const auto i : c10::irange(buffers_.size()))
       into[i].copy_(buffers_[i], /*non_blocking=*/true);
   }
+  copied_changes_ = num_changes();
+}
+
+DDPXX_INLINE std::int64_t DataParallel::num_changes() const {
+  std::int64_t changes = 0;
+  for (const auto* arena : {&trainable_, &frozen_})
+    for (const auto& entry : arena->entries()) changes += detail::changes_in_place(entry.parameter);
+  for (const auto& buffer : buffers_) changes += detail::changes_in_place(buffer);
+  return changes;
 }
 
 DDPXX_INLINE std::vector<std::vector<const Layer*>> DataParallel::layers_of_replicas() const {

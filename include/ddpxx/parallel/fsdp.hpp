@@ -202,11 +202,11 @@ class FSDP {
   /// An argument with the changes in place that it had before the call. The weak pointer keeps its address from being
   /// that of a result.
   struct Argument {
-    explicit Argument(const at::Tensor& given) : tensor{given.getIntrusivePtr()}, version{version_of(given)} {}
+    explicit Argument(const at::Tensor& given)
+        : tensor{given.getIntrusivePtr()}, version{detail::changes_in_place(given)} {}
     bool is(const at::Tensor& result) const {
-      return tensor._unsafe_get_target() == result.unsafeGetTensorImpl() && version == version_of(result);
+      return tensor._unsafe_get_target() == result.unsafeGetTensorImpl() && version == detail::changes_in_place(result);
     }
-    static std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
     std::int64_t version;
   };

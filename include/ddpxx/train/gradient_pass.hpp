@@ -86,6 +86,7 @@ class GradientPass {
       backward(loss.sum, facts.targets());
       strategy_->finish_backward();
     }
+    check_unchanged();
     return parameter_step_->unscale();
   }
 
@@ -93,6 +94,7 @@ class GradientPass {
   at::Tensor through(CapturedStep& captured, Batch& batch, StepFacts& facts, LastStep& step) {
     strategy_->trainable().check_owned();
     strategy_->frozen().check_owned();
+    check_unchanged();
     const auto& [loss, found_inf] =
         captured.gradients(batch, facts.targets(), [&](const Batch& kept, const at::Tensor& targets) {
           strategy_->begin_backward(Sync::now);
@@ -105,6 +107,13 @@ class GradientPass {
         });
     add_loss(loss, batch.num_tokens, step);
     return found_inf;
+  }
+
+  /// Refuses changes of parameters in place, by the model's forward or by the program between two steps, that would be
+  /// lost.
+  void check_unchanged() const {
+    strategy_->trainable().check_unchanged();
+    strategy_->frozen().check_unchanged();
   }
 
   /// The batch as the model computes with it.
