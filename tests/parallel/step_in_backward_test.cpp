@@ -24,6 +24,7 @@
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
+#include <ddpxx/parallel/wraps_strategy.hpp>
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/testing.hpp>
 
@@ -62,6 +63,13 @@ struct Net : torch::nn::Module {
   }
   std::vector<std::shared_ptr<Block>> blocks;
 };
+
+/// A wrapper that changes gradients after backward, and so must not be stepped in backward.
+struct ChangesGradients : WrapsStrategy<DDP> {
+  using WrapsStrategy<DDP>::WrapsStrategy;
+  void step_in_backward(StepSegment step) = delete;
+};
+static_assert(explain_strategy<ChangesGradients>() && !OffersStepInBackward<ChangesGradients>);
 
 template <class S>
 typename S::Config with_a_bucket_each() {

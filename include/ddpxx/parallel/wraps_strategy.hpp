@@ -15,7 +15,9 @@ namespace ddpxx {
 
 /// Base of strategies around another one. It forwards all functions of a strategy, the optional ones where `Inner` has
 /// them, so that the derived strategy declares again only what it changes. `kInnerConfig` says where in `OwnConfig` the
-/// config of `Inner` is, as a pointer to a member; by default the two are one type.
+/// config of `Inner` is, as a pointer to a member; by default the two are one type. A strategy that changes gradients
+/// in its finish_backward() declares `void step_in_backward(StepSegment) = delete;`, since StepInBackward around it
+/// would have stepped the parameters, and freed the gradients, by then.
 template <class Inner, class OwnConfig = typename Inner::Config, auto kInnerConfig = std::identity{}>
 class WrapsStrategy {
   static_assert(ParallelStrategy<Inner> && explain_strategy<Inner>());
