@@ -1108,6 +1108,23 @@ TEST(DdpxxRun, RefusesAProgramThatCannotRunInOneLine) {
     EXPECT_EQ(sorted_lines(run.err).size(), 1U) << run.err;
     EXPECT_THAT(run.err, HasSubstr(program));
   }
+  EXPECT_THAT(ddpxx_run({""}).err, HasSubstr("the name of the program is empty"));
+}
+
+TEST(DdpxxRun, NamesTheInterpreterOfAScriptThatDoesNotExist) {
+  const TemporaryFolder folder;
+  const auto error_of = [&](const std::string& first_line) {
+    const auto script = folder.file("script", first_line + "\nexit 0\n");
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    const auto run = ddpxx_run({script});
+    EXPECT_EQ(run.code, 2) << first_line;
+    EXPECT_EQ(count_of(run.err, "\n"), 1U) << run.err;
+    return run.err;
+  };
+  EXPECT_THAT(error_of("#!/no/such/shell -e"),
+              HasSubstr("the interpreter of its first line, #!/no/such/shell -e, does not exist\n"));
+  EXPECT_THAT(error_of("#!/bin/sh\r"), AllOf(HasSubstr("the interpreter of its first line, #!/bin/sh, does not exist"),
+                                             HasSubstr("carriage return as on Windows")));
 }
 
 TEST(DdpxxRun, RefusesAWrongCommandLineAndHelps) {

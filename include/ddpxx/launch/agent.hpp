@@ -168,7 +168,7 @@ inline void Agent::bind() {
   processors_ = detail::bind_ranks(*plan_.binding, plan_.ranks_per_node, topology,
                                    topology.nodes_of_gpus(std::getenv("CUDA_VISIBLE_DEVICES")));
   if (topology.nodes().size() == 1 && plan_.binding != CpuBinding::exclusive)
-    console_.say("--numa-binding " + detail::name_of(*plan_.binding) +
+    console_.say("--numa-binding " + detail::binding_name(*plan_.binding) +
                  ": this machine has one NUMA node with processors for ddpxx-run");
 }
 

@@ -1,12 +1,16 @@
 // ddpxx/launch/child.hpp — a started program, with the processes that it starts.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
+#include <ios>
 #include <optional>
 #include <sched.h>
 #include <set>
@@ -108,6 +112,26 @@ inline std::vector<char*> c_texts(const std::vector<std::string>& texts) {
   return result;
 }
 
+/// Says why a program could not be executed, for an errno of execve(2).
+inline std::string execution_failure(const std::string& path, int why) {
+  if (why == ENOEXEC) return std::string{std::strerror(why)} + "; a script needs a first line such as #!/bin/sh";
+  if (why != ENOENT) return std::strerror(why);
+  // find_program() has found the file, so what is missing is the program that executes it.
+  constexpr std::size_t kMaxLine = 256;  // The kernel reads no more of the first line.
+  std::string line(kMaxLine, '\0');
+  std::ifstream file{path, std::ios::binary};
+  if (!file) return std::strerror(why);  // Another process may have removed it, or this user may not read it.
+  file.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(static_cast<std::size_t>(file.gcount()));
+  if (!line.starts_with("#!")) return "its dynamic loader or another part that it needs does not exist";
+  line.resize(std::min(line.find('\n'), line.size()));
+  const bool is_of_windows = line.ends_with('\r');
+  if (is_of_windows) line.pop_back();
+  return "the interpreter of its first line, " + line +
+         (is_of_windows ? ", does not exist, since the line ends with a carriage return as on Windows: remove it"
+                        : ", does not exist");
+}
+
 /// Turns the new process into the program. It calls only functions that are safe between fork and exec.
 [[noreturn]] inline void become(const ChildStart& start, char* const* arguments, char* const* environment,
                                 const cpu_set_t& processors, pid_t parent, int report) {
@@ -155,12 +179,12 @@ inline Child::Child(const ChildStart& start) {
   while (size < 0 && errno == EINTR);
   if (size <= 0) return;  // exec has closed the other end: the program runs
   ::waitpid(std::exchange(pid_, 0), nullptr, 0);
-  throw Error{Errc::config, "cannot run " + start.path + ": " + std::strerror(why) +
-                                (why == ENOEXEC ? "; a script needs a first line such as #!/bin/sh" : "")};
+  throw Error{Errc::config, "cannot run " + start.path + ": " + detail::execution_failure(start.path, why)};
 }
 
 inline std::string find_program(const std::string& program) {
   namespace fs = std::filesystem;
+  if (program.empty()) throw Error{Errc::config, "the name of the program is empty: write it after the flags"};
   const auto runs = [](const std::string& path) {
     std::error_code ignored;
     return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;

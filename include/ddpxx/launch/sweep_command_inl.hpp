@@ -80,7 +80,7 @@ DDPXX_INLINE SweepCommand launch_command(const LaunchPlan& plan, const std::stri
     words.push_back("--duplicate-stdout-filters=" + detail::text_of(outputs.stdout_filters));
   if (!outputs.stderr_filters.empty())
     words.push_back("--duplicate-stderr-filters=" + detail::text_of(outputs.stderr_filters));
-  if (plan.binding) words.push_back("--numa-binding=" + detail::name_of(*plan.binding));
+  if (plan.binding) words.push_back("--numa-binding=" + detail::binding_name(*plan.binding));
   if (plan.virtual_local_rank) words.emplace_back("--virtual-local-rank");
   if (plan.signals != defaults.signals) words.push_back("--signals-to-handle=" + plan.signals);
   if (!plan.local_address.empty()) words.push_back("--local-addr=" + plan.local_address);

@@ -137,7 +137,7 @@ inline void read_signals(LaunchValues& values, const LaunchFlag& flag, const std
   }
 }
 
-inline std::string name_of(CpuBinding binding) {
+inline std::string binding_name(CpuBinding binding) {
   constexpr std::array kNames = {"node", "socket", "exclusive", "core-complex"};
   return kNames[static_cast<std::size_t>(binding)];
 }
@@ -145,7 +145,7 @@ inline std::string name_of(CpuBinding binding) {
 /// The mode of `--numa-binding`.
 inline CpuBinding read_binding(const LaunchFlag& flag, const std::string& text) {
   for (const auto binding : {CpuBinding::node, CpuBinding::socket, CpuBinding::exclusive, CpuBinding::core_complex})
-    if (text == name_of(binding)) return binding;
+    if (text == binding_name(binding)) return binding;
   refuse(flag, text, "node, socket, exclusive or core-complex");
 }
 
