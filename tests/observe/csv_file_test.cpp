@@ -130,6 +130,25 @@ TEST(CsvFile, GoesOnAfterTheStepOfASnapshotWithTheColumnsOfTheFile) {
   EXPECT_EQ(lines_of(path).size(), 4U) << "expected the header and three complete rows";
 }
 
+TEST(CsvFile, FillsItsLastColumnWhereTheLinesEndAsOnWindows) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.csv";
+  {
+    CsvFile csv{path};
+    csv.on_begin({});
+    csv.on_step(step(1));
+    csv.on_step(step(2));
+  }
+  const auto before = lines_of(path);
+  std::string text;
+  for (const auto& line : before) text += line + "\r\n";
+  folder.file("m.csv", text);
+  CsvFile csv{path};
+  csv.on_begin({.step = 1, .goes_on = true});
+  csv.on_step(step(2));
+  EXPECT_EQ(lines_of(path), before);
+}
+
 TEST(CsvFile, MovesTheRowsOfAnEarlierRunAway) {
   const TemporaryFolder folder;
   for (int run = 0; run < 2; ++run) {

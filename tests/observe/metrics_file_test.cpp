@@ -195,6 +195,40 @@ TEST(MetricsFile, KeepsTheRowsOfARunThatHasBegunTheFileSinceTheSnapshot) {
   EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
 }
 
+TEST(MetricsFile, KeepsTheRowsOfAFileWhoseLinesEndAsOnWindows) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  {
+    MetricsFile metrics{path};
+    write_steps(metrics, 1, 3);
+  }
+  std::string text;
+  for (const auto& line : lines_of(path)) text += line + "\r\n";
+  folder.file("m.jsonl", text);
+  MetricsFile metrics{path};
+  metrics.on_begin({.step = 2, .goes_on = true});
+  write_steps(metrics, 3, 3);
+  EXPECT_EQ(steps_of(path), (Steps{1, 2, 3}));
+}
+
+TEST(MetricsFile, WarnsOfLinesThatAreNoRowsAndRemovesThem) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  {
+    MetricsFile metrics{path};
+    write_steps(metrics, 1, 3);
+  }
+  const auto lines = lines_of(path);
+  folder.file("m.jsonl", lines[0] + "\nlearning rate lowered here\n\n" + lines[1] + '\n' + lines[2] + '\n');
+  testing::internal::CaptureStderr();
+  MetricsFile metrics{path, Log{0}};
+  metrics.on_begin({.step = 2, .goes_on = true});
+  const auto said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("removed from " + path.string() + " what is not a row of a metrics file: 1 line"), said.npos)
+      << said;
+  EXPECT_EQ(steps_of(path), (Steps{1, 2}));
+}
+
 TEST(MetricsFile, CutsAHalfWrittenLastLineWhereverItEnds) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";

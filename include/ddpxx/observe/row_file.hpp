@@ -39,9 +39,9 @@ class RowFile {
   RowFile(std::filesystem::path path, const RowFormat& format, Log log);
 
   /// Takes the lock, keeps the rows up to and including `step`, after which the run goes on, and cuts later ones and a
-  /// half-written last one. Where all rows are newer than `saved_at`, when the snapshot of that step was saved, another
-  /// run has begun the file since: its rows are moved as by set_old_rows_aside(). In seconds since 1970-01-01 UTC; 0 is
-  /// not known.
+  /// half-written last one. Removes other lines that are no rows, with a warning, and a carriage return at the end of a
+  /// line. Where all rows are newer than `saved_at`, when the snapshot of that step was saved, another run has begun
+  /// the file since: its rows are moved as by set_old_rows_aside(). In seconds since 1970-01-01 UTC; 0 is not known.
   /// Errors  `config` if another run has the lock and keeps it for 3 s, or for 2 minutes on a file server; `storage`. The
   ///         file is then as it was.
   void resume_at(std::int64_t step, std::int64_t saved_at);

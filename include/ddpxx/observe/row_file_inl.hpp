@@ -190,6 +190,7 @@ DDPXX_INLINE void RowFile::resume_at(std::int64_t step, std::int64_t saved_at) {
   has_begun_ = true;
   if (!is_ours) return;
   if (saved_at > 0 && begins_after(saved_at)) return move_aside();
+  std::int64_t num_removed = 0;
   write_file_atomic(path_, [&](File& kept) {
     std::ifstream rows{path_, std::ios::binary};
     if (!rows) throw file_error(Errc::storage, "cannot read", path_);
@@ -201,12 +202,17 @@ DDPXX_INLINE void RowFile::resume_at(std::int64_t step, std::int64_t saved_at) {
     };
     // A kill may have cut a last line without a line end.
     for (std::string line; std::getline(rows, line) && (format_.shows_its_end || !rows.eof()); pass_on(1 << 16)) {
+      if (line.ends_with('\r')) line.pop_back();  // Editors and version control on Windows end lines so.
       const auto row_step = format_.step_of(line);
       if (row_step && *row_step <= step) (block += line) += '\n';
+      if (!row_step && !line.empty() && !rows.eof()) ++num_removed;
     }
     if (rows.bad()) throw file_error(Errc::storage, "cannot read", path_);
     pass_on(1);
   });
+  if (num_removed > 0)
+    log_.warn("removed from " + path_.string() + " what is not a row of a " + std::string{format_.kind} + ": " +
+              std::to_string(num_removed) + (num_removed == 1 ? " line" : " lines"));
   auto next = open(path_);
   if (!next) throw file_error(Errc::storage, "cannot open the " + std::string{format_.kind}, path_);
   std::swap(file_, next);  // `next` keeps the lock of the old file, on which another run may wait
