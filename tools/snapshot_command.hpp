@@ -27,6 +27,7 @@
 #include <ddpxx/snapshot/ranking.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
+#include <ddpxx/snapshot/stored_snapshot.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/storage/storage.hpp>
 
@@ -107,7 +108,7 @@ class SnapshotCommands {
       std::ostringstream line;
       line << std::setw(10) << stored.step << "  " << std::setw(10) << ddpxx::bytes_text(bytes) << "  ";
       if (!snapshot) {
-        line << (stored.set_aside ? "damaged, set aside (manifest.rejected.json)" : "begun and not finished");
+        line << uncommitted_text(stored);
       } else if (snapshot->manifest) {
         const auto& metrics = snapshot->manifest->run.metrics;
         const auto loss = metrics.find("loss");
@@ -156,7 +157,11 @@ class SnapshotCommands {
          ++listings) {
       is_complete = true;
       for (const auto& stored : snapshots_.list()) {
-        if (!stored.committed || (arguments.step >= 0 && stored.step != arguments.step)) continue;
+        if (arguments.step >= 0 && stored.step != arguments.step) continue;
+        if (!stored.committed) {
+          if (listings == 0) print(std::to_string(stored.step) + "  " + uncommitted_text(stored));
+          continue;
+        }
         const auto snapshot = unread.watch(snapshots_, stored.step, [&] {
           auto read = snapshots_.read(stored);
           if (read.manifest) read.damage = damage_of(*storage_, *read.manifest);
@@ -261,6 +266,11 @@ class SnapshotCommands {
     return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot" +
                                                   (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
                                                   storage_->full_name("") + hint_of_step(*storage_)};
+  }
+  /// What a step without a manifest is.
+  static std::string uncommitted_text(const ddpxx::StoredSnapshot& stored) {
+    return stored.set_aside ? "damaged, set aside (manifest.rejected.json)"
+                            : "begun and not finished, or its manifest.json was lost";
   }
   static std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
   static std::string date_text(std::int64_t seconds_since_1970) {

@@ -26,6 +26,7 @@
 #include <ddpxx/snapshot/load_model.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
 
 #include "../temporary_folder.hpp"
 #include "memory_storage.hpp"
@@ -677,7 +678,8 @@ TEST(Snapshots, AreNotPublishedWhereAFileCannotBeSeenOrATensorIsNotComplete) {
     Snapshots{storage}.commit(manifest);
     FAIL() << "a snapshot was published although one of its files is missing";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("all ranks must share one save_dir"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("all ranks must share one save_dir, and nothing may remove its files "
+                                                 "while a run saves there"));
   }
   manifest.tensors.at("x").parts.clear();
   EXPECT_THROW(Snapshots{storage}.commit(manifest), Error);

@@ -129,6 +129,14 @@ TEST_F(SnapshotTool, VerifyReadsEveryByte) {
   EXPECT_THAT(tool("verify", {"step=7"}).err, HasSubstr("there is no snapshot of step 7 at"));
 }
 
+TEST_F(SnapshotTool, VerifyNamesStepsWithoutAManifest) {
+  std::filesystem::remove(folder_ / "run/step-00000200/manifest.json");
+  const auto found = tool("verify");
+  EXPECT_EQ(found.code, 0) << found.err;
+  EXPECT_EQ(found.out, "200  begun and not finished, or its manifest.json was lost\n100  whole\n");
+  EXPECT_EQ(tool("verify", {"step=100"}).out, "100  whole\n");
+}
+
 TEST_F(SnapshotTool, DiffNamesWhatDiffersAndEndsWith1) {
   const auto place = (folder_ / "run").string();
   EXPECT_EQ(tool("diff", {"other=" + place}).code, 0);

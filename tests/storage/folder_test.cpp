@@ -331,6 +331,12 @@ TEST(Folder, WarnsWhereEveryUserMayReplaceItsFiles) {
   EXPECT_EQ(said(perms::group_all), "");
 }
 
+TEST(Folder, DoesNotWarnOfThePermissionsOfWhatIsNoFolder) {
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(Folder{"/dev/null"}.prepare(), Error);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 TEST(OpenStorage, SaysWhyAProgramWithoutS3CannotReachABucket) {
   try {
     open_storage("s3://bucket/prefix");

@@ -275,7 +275,8 @@ DDPXX_INLINE void Snapshots::check_files(const Manifest& manifest) const {
   for (const auto& file : manifest.files)
     if (std::find(there.begin(), there.end(), StoredObject{folder + file.name, file.bytes}) == there.end())
       throw Error{Errc::storage, storage_->full_name(folder + file.name) +
-                                     " was written, but rank 0 cannot see it: all ranks must share one save_dir"};
+                                     " was written, but rank 0 cannot see it: all ranks must share one save_dir, and "
+                                     "nothing may remove its files while a run saves there"};
 }
 
 }  // namespace ddpxx

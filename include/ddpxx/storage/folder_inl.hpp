@@ -302,7 +302,7 @@ DDPXX_INLINE void Folder::make_folder_for(const std::filesystem::path& object) c
 
 DDPXX_INLINE void Folder::warn_if_world_writable() const {
   struct ::stat folder {};
-  if (::stat(path_.c_str(), &folder) != 0 || (folder.st_mode & S_IWOTH) == 0) return;
+  if (::stat(path_.c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode) || (folder.st_mode & S_IWOTH) == 0) return;
   const bool is_of_stranger = folder.st_uid != ::geteuid() && folder.st_uid != 0;
   if ((folder.st_mode & S_ISVTX) == 0)
     Log{0}.warn("by its permissions, every user of this machine may replace and remove the files in " + path_.string() +
