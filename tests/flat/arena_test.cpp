@@ -116,6 +116,25 @@ TEST(Arena, NoticesAChangeInPlaceThatItsCopyWouldOverwrite) {
   a.clamp_(0, 0.1);
   EXPECT_THAT([&] { arena.check_unchanged(); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("parameter \"a\" was changed in place")));
+  arena.publish_masters();
+  EXPECT_NO_THROW(arena.check_unchanged()) << "the change is undone";
+}
+
+TEST(Arena, ForgetsChangesThatItsCopyHasReplaced) {
+  auto a = leaf({20});
+  Arena arena{{{"a", a, 0, 0, at::kBFloat16}}, {.pieces = 2, .piece = 0}};
+  const c10::NoGradGuard no_grad;
+  a.clamp_(0, 0.1);
+  EXPECT_THROW(arena.check_unchanged(), Error);
+  arena.forget_changes();
+  EXPECT_NO_THROW(arena.check_unchanged());
+}
+
+TEST(Arena, KeepsAChangeOfAFrozenParameterInPlace) {
+  auto a = leaf({20}).requires_grad_(false);
+  const Arena arena{{{"a", a, 0, 0, at::kBFloat16}}};
+  a.clamp_(0, 0.1);
+  EXPECT_NO_THROW(arena.check_unchanged());
 }
 
 TEST(Arena, RefusesMixedTypesNamingBothParameters) {

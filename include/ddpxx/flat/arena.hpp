@@ -189,15 +189,20 @@ class Arena {
   ///         it, or frozen where `freezing` refuses that.
   void check_owned(Freezing freezing = Freezing::allowed) const;
   /// Refuses changes in place that the next finish_step() or gather would overwrite: those of parameters whose values
-  /// the arena also keeps as a copy in `master`. Changes by way of the slices do not count, and changes by way of
-  /// `parameter.data()` are not seen.
-  /// Errors  `config` naming the first parameter that was changed so.
+  /// the arena also keeps as a copy in `master`. Changes by way of the slices do not count, nor those that the program
+  /// has undone, nor those of frozen parameters whose values this rank has. Changes by way of `parameter.data()` are
+  /// not seen. Errors  `config` naming the first parameter that was changed so.
   void check_unchanged() const;
+  /// Lets check_unchanged() forget the changes so far, because `master` has replaced them.
+  void forget_changes();
 
  private:
   /// Sets the offsets of entries and segments: a pure function of the options and of the parameters' order, shapes,
   /// units, groups and formats.
   void lay_out(const std::vector<NamedParameter>& parameters, const ArenaOptions& options);
+
+  /// Whether the present values of a parameter with a copy stay, or are those of its copy.
+  bool keeps_values(const ArenaEntry& entry) const;
 
   void fill(Segment& segment, const ArenaOptions& options, const at::TensorOptions& master_options);
 

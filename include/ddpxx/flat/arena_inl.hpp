@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
@@ -119,9 +120,23 @@ DDPXX_INLINE void Arena::check_owned(Freezing freezing) const {
   }
 }
 
+DDPXX_INLINE bool Arena::keeps_values(const ArenaEntry& entry) const {
+  const auto& segment = segments_[entry.segment];
+  const bool has_values = pieces_ == 1 && segment.values.storage().nbytes() > 0;
+  if (!has_values || !entry.trains) return has_values;
+  const c10::NoGradGuard no_grad;
+  return at::equal(part(segment.values, entry, segment.begin),
+                   part(segment.master, entry, segment.begin).to(segment.format));
+}
+
+DDPXX_INLINE void Arena::forget_changes() {
+  for (auto& entry : entries_) entry.changes = detail::changes_in_place(entry.parameter);
+}
+
 DDPXX_INLINE void Arena::check_unchanged() const {
   for (const auto& entry : entries_)
-    if (segments_[entry.segment].has_copy() && detail::changes_in_place(entry.parameter) != entry.changes)
+    if (segments_[entry.segment].has_copy() && detail::changes_in_place(entry.parameter) != entry.changes &&
+        !keeps_values(entry))
       throw Error{Errc::config,
                   "parameter \"" + entry.name +
                       "\" was changed in place, and the change would be lost, since the trainer keeps its values in "

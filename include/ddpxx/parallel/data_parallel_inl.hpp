@@ -58,9 +58,10 @@ DDPXX_INLINE void DataParallel::attach(FlatModel& model) {
 }
 
 DDPXX_INLINE void DataParallel::begin_backward(Sync sync) {
-  if (std::exchange(in_backward_, true)) sum_->drop();  // an exception has ended the last pass
+  const bool is_interrupted = std::exchange(in_backward_, true);  // an exception has ended the last pass
+  if (is_interrupted) sum_->drop();
   check_owned();
-  const bool begins_step = sync_ == Sync::now;
+  const bool begins_step = is_interrupted || sync_ == Sync::now;
   if (begins_step && num_changes() != copied_changes_) copy_to_replicas();
   sync_ = sync;
   sum_->hide();

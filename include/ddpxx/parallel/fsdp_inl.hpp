@@ -136,6 +136,8 @@ DDPXX_INLINE void FSDP::finish_step() {
     unit.reshard();
     unit.drop_small_pieces();  // an exception may have left pieces of values that are old now
   }
+  trainable_.forget_changes();
+  frozen_.forget_changes();
 }
 
 DDPXX_INLINE void FSDP::wait_pending() {
