@@ -195,6 +195,17 @@ TEST(MetricsFile, KeepsTheRowsOfARunThatHasBegunTheFileSinceTheSnapshot) {
   EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
 }
 
+/// The run has got its metrics file only when it resumed, and has not saved since.
+TEST(MetricsFile, CutsItsOwnRowsThatAreAllNewerThanTheSnapshot) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  MetricsFile{path}.on_step(StepDone{.step = 6, .at = {.time = 1'700'000'100}});
+  MetricsFile metrics{path};
+  metrics.on_begin({.step = 5, .goes_on = true, .saved_at = 1'700'000'000});
+  EXPECT_EQ(steps_of(path), Steps{});
+  EXPECT_FALSE(std::filesystem::exists(folder / "m.1.jsonl"));
+}
+
 TEST(MetricsFile, KeepsTheRowsOfAFileWhoseLinesEndAsOnWindows) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";

@@ -66,11 +66,11 @@ inline constexpr std::array<std::string_view, 4> kCsvColumnsOfGpu{"gpu_allocated
                                                                   "gpu_peak_bytes", "gpu_retries"};
 
 /// When a row was written; none for the header.
-inline std::optional<double> time_of_csv_row(std::string_view line) {
-  constexpr auto kColumn = static_cast<std::size_t>(std::ranges::find(kCsvColumns, "time") - kCsvColumns.begin());
-  const auto cells = cells_of(line);
-  if (cells.size() <= kColumn) return std::nullopt;
-  const auto& cell = cells[kColumn];
+inline std::optional<double> time_of_csv_row(std::string_view header, std::string_view line) {
+  const auto columns = cells_of(header), cells = cells_of(line);
+  const auto column = static_cast<std::size_t>(std::ranges::find(columns, "time") - columns.begin());
+  if (column >= cells.size()) return std::nullopt;
+  const auto& cell = cells[column];
   double time = 0;
   const auto [end, status] = std::from_chars(cell.data(), cell.data() + cell.size(), time);
   return status == std::errc{} ? std::optional{time} : std::nullopt;

@@ -40,7 +40,7 @@ inline std::optional<std::int64_t> step_of_json_row(std::string_view line) {
 }
 
 /// When a row was written. The key cannot lie inside a text, whose quotes have a backslash before them.
-inline std::optional<double> time_of_json_row(std::string_view line) {
+inline std::optional<double> time_of_json_row(std::string_view /*first*/, std::string_view line) {
   constexpr std::string_view kKey = ",\"time\":";
   const auto key = line.find(kKey);
   double time = 0;

@@ -20,8 +20,9 @@ struct RowFormat {
   std::string_view start;  ///< A file that does not begin so is of another kind.
   /// The step of a row; none for a line that is not a whole row.
   std::optional<std::int64_t> (*step_of)(std::string_view line);
-  /// When a row was written, in seconds since 1970-01-01 UTC; none for a line that does not say it.
-  std::optional<double> (*time_of)(std::string_view line);
+  /// When a row was written, in seconds since 1970-01-01 UTC; none for a line that does not say it. `first` is the
+  /// first line of the file.
+  std::optional<double> (*time_of)(std::string_view first, std::string_view line);
   bool shows_its_end = false;  ///< step_of knows a whole row without its line end.
 };
 
@@ -40,8 +41,8 @@ class RowFile {
 
   /// Takes the lock, keeps the rows up to and including `step`, after which the run goes on, and cuts later ones and a
   /// half-written last one. Removes other lines that are no rows, with a warning, and a carriage return at the end of a
-  /// line. Where all rows are newer than `saved_at`, when the snapshot of that step was saved, another run has begun
-  /// the file since: its rows are moved as by set_old_rows_aside(). In seconds since 1970-01-01 UTC; 0 is not known.
+  /// line. Where another run has begun the file since `saved_at`, when the snapshot of that step was saved, its rows
+  /// are moved as by set_old_rows_aside(). In seconds since 1970-01-01 UTC; 0 is not known.
   /// Errors  `config` if another run has the lock and keeps it for 3 s, or for 2 minutes on a file server; `storage`. The
   ///         file is then as it was.
   void resume_at(std::int64_t step, std::int64_t saved_at);
@@ -74,8 +75,9 @@ class RowFile {
   bool is_in_place() const;
   bool is_of_this_kind() const;
   bool lacks_header() const;
-  /// Whether the first row that says its time was written at least a second after `time`, which is rounded down.
-  bool begins_after(std::int64_t time) const;
+  /// Whether another run has begun the file since the snapshot of a step: the first row that says its time is of that
+  /// step or an earlier one, and was written at least a second after `saved_at`, which is rounded down.
+  bool is_of_another_run(std::int64_t step, std::int64_t saved_at) const;
   /// Moves the rows of another run to the next free name.
   /// Errors  `storage`, and as of wait_for_lock().
   void move_aside();

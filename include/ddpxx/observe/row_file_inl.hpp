@@ -177,10 +177,12 @@ DDPXX_INLINE void RowFile::move_aside() {
   log_.info("the rows of another run in " + path_.string() + " are now in " + other.string());
 }
 
-DDPXX_INLINE bool RowFile::begins_after(std::int64_t time) const {
+DDPXX_INLINE bool RowFile::is_of_another_run(std::int64_t step, std::int64_t saved_at) const {
+  const auto first = first_line();
   std::ifstream rows{path_, std::ios::binary};
   for (std::string line; std::getline(rows, line);)
-    if (const auto written = format_.time_of(line)) return *written >= static_cast<double>(time + 1);
+    if (const auto written = format_.time_of(first, line))
+      return *written >= static_cast<double>(saved_at + 1) && format_.step_of(line).value_or(step + 1) <= step;
   return false;
 }
 
@@ -189,7 +191,7 @@ DDPXX_INLINE void RowFile::resume_at(std::int64_t step, std::int64_t saved_at) {
   const bool is_ours = is_regular() && take();
   has_begun_ = true;
   if (!is_ours) return;
-  if (saved_at > 0 && begins_after(saved_at)) return move_aside();
+  if (saved_at > 0 && is_of_another_run(step, saved_at)) return move_aside();
   std::int64_t num_removed = 0;
   write_file_atomic(path_, [&](File& kept) {
     std::ifstream rows{path_, std::ios::binary};
