@@ -33,6 +33,7 @@ class FollowingAgent {
 
   Next wait_for_plan(int number, Clock::time_point until, const std::string& reason);
   void check_facts();
+  bool has_place();
 
   AgentLink& link_;
 };
@@ -59,8 +60,8 @@ inline Next FollowingAgent::next(const NodeResult* last) {
   const bool is_fixed = link_.plan().min_nodes == link_.plan().num_nodes;
   const auto begun = link_.agents().get(AgentsStore::key("round"));
   int number = begun ? std::atoi(begun->c_str()) : 0;
-  // A plan may count on an agent that ends before it has read it. Agents that are too many for the plan are no part.
-  bool is_next = !begun && link_.agent() < link_.plan().num_nodes;
+  // A plan may count on an agent that ends before it has read the plan.
+  bool is_next = !begun && has_place();
   for (std::string reason;; ++number) {
     link_.agents().leave_will(link_.agent(), number, /*takes_part=*/is_next);
     auto next = wait_for_plan(number, until, reason);
@@ -75,7 +76,7 @@ inline Next FollowingAgent::next(const NodeResult* last) {
     if (link_.console().request()) return link_.end_by_request();
     check_facts();
     const bool is_full = static_cast<int>(round->agents.size()) == link_.plan().num_nodes;
-    is_next = !is_full;
+    is_next = !is_full && has_place();
     if (is_full && is_fixed)
       throw Error{Errc::peer, "all " + std::to_string(link_.plan().num_nodes) + " nodes of the run have come to " +
                                   link_.store().url() +
@@ -90,6 +91,14 @@ inline Next FollowingAgent::next(const NodeResult* last) {
     else
       RoundWatch::tell_arrival(link_.agents(), number);
   }
+}
+
+/// Whether the next round has a place for this agent: the leading agent takes those that are there by their numbers.
+inline bool FollowingAgent::has_place() {
+  int before = 0;
+  for (int other = 0; other < link_.agent(); ++other)
+    if (!link_.agents().get(AgentsStore::key("lost", other))) ++before;
+  return before < link_.plan().num_nodes;
 }
 
 /// Compares this node with that of the leading agent, before anything is asked of its run: an agent with other flags

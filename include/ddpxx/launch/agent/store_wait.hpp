@@ -33,7 +33,7 @@ class StoreWait {
       : hold_{hold},
         cancel_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
         over_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-    constexpr std::chrono::seconds kConnect{30};  // as for the other requests of an agent: a busy server is not gone
+    constexpr std::chrono::seconds kConnect{5};  // meanwhile the agent hears no signal
     if (!cancel_ || !over_) throw Error{Errc::peer, "cannot wait for the agents' store (limit: ulimit -n)"};
     auto own = connection.another(JobStoreConnection::Clock::now() + kConnect, cancel_.get());
     try {
