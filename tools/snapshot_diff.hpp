@@ -93,15 +93,15 @@ class SnapshotDiff {
     return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
   }
 
-  /// Leaves out where the runs have written: two places of snapshots have different names in any case.
+  /// Leaves out from where and to where the runs went: two places of snapshots have different names in any case.
   void compare_settings() {
-    constexpr std::array<std::string_view, 5> kOutputs{"training.save_dir", "training.metrics", "training.csv",
-                                                       "training.tensorboard", "run_folder"};
+    constexpr std::array<std::string_view, 6> kPlaces{"snapshot.name", "training.save_dir",    "training.metrics",
+                                                      "training.csv",  "training.tensorboard", "run_folder"};
     std::map<std::string, std::array<std::string, 2>> values;
     for (const auto& setting : ours_.manifest->run.settings) values[setting.path][0] = setting.value;
     for (const auto& setting : theirs_.manifest->run.settings) values[setting.path][1] = setting.value;
     for (const auto& [path, both] : values)
-      if (both[0] != both[1] && std::ranges::find(kOutputs, path) == kOutputs.end())
+      if (both[0] != both[1] && std::ranges::find(kPlaces, path) == kPlaces.end())
         tell_(path + ": " + both[0] + ", " + both[1]);
   }
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -72,7 +74,7 @@ inline std::string named_by_setting(const std::vector<const char*>& arguments) {
     for (const std::string_view key : {"snapshot=", "snapshot.name="})
       if (word.starts_with(key)) place = word.substr(key.size());
   }
-  return place.find_first_of("\"'$\\") == std::string::npos ? place : "";
+  return place.find_first_of("\"'$\\{") == std::string::npos ? place : "";
 }
 
 /// The first word may be a verb; --from may come before it.
@@ -123,12 +125,20 @@ inline void record_usual_tokens(ddpxx::ParseOptions& options) {
   options.recorded.push_back({.path = std::string{kPath}, .value = std::to_string(kUsualTokens)});
 }
 
+/// Whether two names are of one folder, or of one place in a bucket.
+inline bool is_one_place(std::string_view a, std::string_view b) {
+  const auto whole = [](std::string_view place) {
+    while (place.size() > 1 && place.ends_with('/')) place.remove_suffix(1);
+    const std::filesystem::path path{place};
+    std::error_code unknown;
+    const auto folder = place.find("://") == place.npos ? std::filesystem::weakly_canonical(path, unknown) : path;
+    return unknown ? path : folder;
+  };
+  return whole(a) == whole(b);
+}
+
 /// Whether an argument sets training.save_dir to another place than `place`. The last one counts.
 inline bool saves_elsewhere(const std::vector<const char*>& arguments, std::string_view place) {
-  const auto trimmed = [](std::string_view path) {
-    while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
-    return path;
-  };
   bool is_elsewhere = false;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string_view word{arguments[i]};
@@ -139,7 +149,7 @@ inline bool saves_elsewhere(const std::vector<const char*>& arguments, std::stri
     if (row == nullptr || row->path != "training.save_dir") continue;
     const auto equals = word.find('=');
     const std::string_view next{i + 1 < arguments.size() ? arguments[i + 1] : ""};
-    is_elsewhere = trimmed(equals == word.npos ? next : word.substr(equals + 1)) != trimmed(place);
+    is_elsewhere = !is_one_place(equals == word.npos ? next : word.substr(equals + 1), place);
   }
   return is_elsewhere;
 }

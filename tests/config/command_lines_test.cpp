@@ -508,8 +508,7 @@ TEST_F(AFileOfNanoGPT, LeavesATextThatWasNamedBeforeItsDataset) {
   EXPECT_EQ(parse({"text.yaml", "dataset=books/a.txt"}).data.text.path, "books/a.txt");
   const auto filled = fill<RunConfig>(kText, {"dataset=shakespeare"});
   EXPECT_EQ(filled.config.data.text.path, "input.txt");
-  EXPECT_NE(filled.notices.find("data.path keeps the value that it was given before"), std::string::npos)
-      << filled.notices;
+  EXPECT_NE(filled.notices.find("is left out: data.path was given before"), std::string::npos) << filled.notices;
 }
 
 TEST_F(AFileOfNanoGPT, ThatEvaluatesIsRefusedWithTheCommandThatDoes) {

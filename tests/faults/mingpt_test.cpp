@@ -572,6 +572,15 @@ TEST_F(Mingpt, BeginsInAnotherPlaceWithTheSnapshotThatFromNames) {
   EXPECT_EQ(after, before) << "a new run must not use the place and the rows of the run that it begins with";
 }
 
+TEST_F(Mingpt, GoesOnInThePlaceThatFromNamesHoweverThatIsWritten) {
+  const auto place = (folder_ / "run").string();
+  ASSERT_EQ(alone({"training.save_dir=" + place, "training.metrics=" + place + ".jsonl"}).code, 0);
+  const auto run =
+      mingpt({"--from", place, "training.save_dir=" + (folder_ / "./run/").string(), "training.max_steps=4"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(StartedProgram::text_of(place + ".jsonl"), HasSubstr("\n{\"step\":4,"));
+}
+
 TEST_F(Mingpt, CommandsThatWriteNothingCheckNoPlaceOfOutput) {
   const auto place = (folder_ / "run").string(), books = (folder_ / "books").string();
   folder_.file("books/a.txt", StartedProgram::text_of(text_));

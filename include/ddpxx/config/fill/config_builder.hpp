@@ -270,7 +270,7 @@ inline bool ConfigBuilder::keeps_earlier(const ConfigRow& row, const MapKey& ent
   if (source_entry.translate == nullptr || value.kind != RawValue::Kind::text || is_interpolated(value)) return false;
   auto translation = source_entry.translate(value.text);
   if (!translation.keeps_earlier || (history_[index].empty() && !waiting_.contains(index))) return false;
-  translation.notice += "; " + row.path + " keeps the value that it was given before";
+  translation.notice = "is left out: " + row.path + " was given before";
   translated_.insert_or_assign({index, entry}, Translated{&source_entry, std::move(translation)});
   return true;
 }
