@@ -24,6 +24,7 @@
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/memory_plan.hpp>
 
 #include "command_line.hpp"
@@ -114,6 +115,26 @@ ddpxx::MemoryPlan memory_of(const RunConfig& config, const typename Strategy::Co
   return plan;
 }
 
+/// Bytes of the copy that a rank keeps of its part of a snapshot, from which a thread writes it during training. The
+/// ranks share equally what a snapshot holds: the parameters in float32, AdamW's two moments and the average.
+std::int64_t snapshot_copy(const RunConfig& config, std::int64_t world_size, const TextSizes& text) {
+  const bool copies =
+      !config.training.save_dir.empty() && config.snapshot.writing == ddpxx::SnapshotWriting::background;
+  if (!copies) return 0;
+  const auto tensors = config.training.ema_decay > 0 ? 4 : 3;
+  const auto parameters = ddpxx::GPT::count_parameters(config.model, text.vocab_size, text.block_size);
+  return static_cast<std::int64_t>(parameters * tensors * sizeof(float) / static_cast<double>(world_size));
+}
+
+/// Says what a process on a CPU needs beside the tensors that are planned.
+void print_memory_beside(const RunConfig& config) {
+  std::puts(
+      "these are bytes of tensors. A process on a CPU has some 150 MiB of libraries beside them, and gaps in its heap, "
+      "measured as about a third of the activations that the run has without recompute");
+  if (config.model.fused && config.model.dropout == 0.0)
+    std::puts("planned are the plain operations of a block: model.fused=true keeps less for backward");
+}
+
 void print_run(const RunConfig& config, std::int64_t world_size, const TextSizes& text) {
   const auto sizes = config.model.sizes();
   std::printf(
@@ -180,5 +201,10 @@ void plan(const CommandLine& line) {
   row("buckets", plan.buckets);
   row("activations", plan.activations);
   row("inputs", plan.inputs);
-  row("a rank", plan.total());
+  const bool on_cpu = ddpxx::pick_device(config.training.device, {}).is_cpu();
+  const auto copy = snapshot_copy(config, planned.world_size, text);
+  if (copy > 0 && on_cpu) row("snapshots", copy);
+  row("a rank", plan.total() + (on_cpu ? copy : 0));
+  if (copy > 0 && !on_cpu) row("on the host", copy);
+  if (on_cpu) print_memory_beside(config);
 }

@@ -197,6 +197,31 @@ TEST_F(Mingpt, PlansWithoutAText) {
   EXPECT_THAT(plan.err, HasSubstr("not ready to run"));
 }
 
+TEST_F(Mingpt, PlansTheCopyOfASnapshotThatIsWrittenInTheBackground) {
+  const auto plan = [](Words words) {
+    words.insert(words.begin(), {program("mingpt"), "plan", "training.device=cpu", "world_size=2"});
+    return StartedProgram{words}.wait().out;
+  };
+  const auto bytes = [](const std::string& out, const std::string& row) {
+    std::smatch match;
+    return std::regex_search(out, match, std::regex{row + " +([0-9]+) bytes"}) ? std::stoll(match[1]) : -1;
+  };
+  const auto foreground = plan({"training.save_dir=runs"});
+  EXPECT_THAT(foreground, Not(HasSubstr("snapshots")));
+  EXPECT_THAT(foreground, HasSubstr("A process on a CPU has some 150 MiB of libraries beside them"));
+  EXPECT_THAT(plan({"snapshot.writing=background"}), Not(HasSubstr("snapshots"))) << "it saves nothing";
+  for (const std::string strategy : {"ddp", "fsdp"})
+    for (const auto& [decay, tensors] : {std::pair{"0", 3}, std::pair{"0.9", 4}}) {
+      const auto out = plan({"training.save_dir=runs", "snapshot.writing=background", "strategy=" + strategy,
+                             "training.ema_decay=" + std::string{decay}});
+      const auto whole = bytes(out, "parameters") * (strategy == "fsdp" ? 2 : 1);
+      // A rank of FSDP holds a little more than its share, since the parameters of a unit are padded.
+      EXPECT_NEAR(static_cast<double>(bytes(out, "snapshots")), static_cast<double>(whole * tensors) / 2,
+                  0.01 * static_cast<double>(whole))
+          << out;
+    }
+}
+
 TEST_F(Mingpt, PlansWithSettingsInAllSpellings) {
   const auto plan = [](Words words) {
     words.insert(words.begin(), {program("mingpt"), "plan", "model.n_layer=1", "data.block_size=8"});

@@ -25,7 +25,9 @@
 
 namespace ddpxx {
 
-/// Bytes that one rank needs at most, by what they are for. The backend's own buffers come on top.
+/// Bytes of tensors that one rank needs at most, by what they are for. Beside them a process has its libraries, the
+/// backend's own buffers, those that a kernel has while it runs, the copy of a snapshot that is written in the
+/// background and, on a CPU, gaps in its heap.
 struct MemoryPlan {
   std::int64_t parameters = 0;   ///< At rest: what the model computes with, and copies that the optimizer steps.
   std::int64_t gradients = 0;    ///< At rest: none where parameters are stepped in backward.
