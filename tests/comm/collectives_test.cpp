@@ -103,6 +103,23 @@ TEST_P(Collectives, TextsOfDifferentLengthsTravel) {
       options());
 }
 
+TEST_P(Collectives, RefusePartsThatAreNotThoseOfTheTensor) {
+  spawn_ranks(
+      2,
+      [](Group& group) {
+        auto output = at::zeros({3});
+        const auto input = at::ones({3});
+        EXPECT_EQ(code_of([&] { all_to_all(output, input, {1, 2}, {-1, 4}, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_to_all(output, input, {-1, 4}, {1, 2}, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_to_all(output, input, {1, 2}, {2, 2}, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_to_all(output, input, {1, 1, 1}, {1, 2}, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_to_all(output, input, {}, {1, 2}, group); }), Errc::config);
+        EXPECT_EQ(code_of([&] { all_to_all(output, input.to(at::kInt), {1, 2}, {1, 2}, group); }), Errc::config);
+        barrier(group);  // nothing was sent
+      },
+      options());
+}
+
 TEST_P(Collectives, RefuseTensorsWithGaps) {
   spawn_ranks(
       2,

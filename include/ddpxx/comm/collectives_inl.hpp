@@ -118,8 +118,7 @@ DDPXX_INLINE void all_to_all(at::Tensor output, at::Tensor input, std::vector<st
                              std::vector<std::int64_t> input_sizes, const Group& group) {
   if (group.backend() == nullptr) output.copy_(input);
   detail::start("all_to_all", input.nbytes(), group, [&](c10d::Backend& backend) {
-    detail::check_contiguous(output);
-    detail::check_contiguous(input);
+    detail::check_all_to_all(output, input, output_sizes, input_sizes, group.size());
     if (detail::is_gloo(backend)) detail::check_type_of_gloo(input.scalar_type());
     return backend.alltoall_base(output, input, output_sizes, input_sizes);
   }).wait();

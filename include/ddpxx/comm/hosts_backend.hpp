@@ -160,8 +160,7 @@ class HostsBackend final : public c10d::Backend {
 
   WorkRef alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_sizes,
                         std::vector<std::int64_t>& input_sizes, const c10d::AllToAllOptions& options) override {
-    check_contiguous(output);
-    check_contiguous(input);
+    check_all_to_all(output, input, output_sizes, input_sizes, getSize());
     check_type_of_gloo(input.scalar_type());
     return over_all(
         [&](c10d::Backend& all) { return all.alltoall_base(output, input, output_sizes, input_sizes, options); });

@@ -93,9 +93,7 @@ class SharedMemoryBackend final : public c10d::Backend {
                         std::vector<std::int64_t>& input_sizes, const c10d::AllToAllOptions&) override {
     check_on_cpu(output);
     check_on_cpu(input);
-    check_contiguous(output);
-    check_contiguous(input);
-    check_equal_types(output, input);
+    check_all_to_all(output, input, output_sizes, input_sizes, getSize());
     return start([output, input, output_bytes = part_bytes(output, output_sizes),
                   input_bytes = part_bytes(input, input_sizes)](SharedCollectives& shared) {
       shared.all_to_all(memory_of(output), memory_of(input), output_bytes, input_bytes);
@@ -121,19 +119,9 @@ class SharedMemoryBackend final : public c10d::Backend {
 
   /// The bytes of each rank's part of `tensor`; no sizes stand for equal parts.
   std::vector<std::int64_t> part_bytes(const at::Tensor& tensor, std::vector<std::int64_t> sizes) const {
-    const auto dim = tensor.dim() == 0 ? 1 : tensor.size(0);
-    if (sizes.empty()) {
-      TORCH_CHECK_VALUE(dim % getSize() == 0, "all_to_all: ", dim, " rows cannot be divided by ", getSize(), " ranks");
-      sizes.assign(static_cast<std::size_t>(getSize()), dim / getSize());
-    }
-    std::int64_t sum = 0;
-    for (const auto size : sizes) {
-      TORCH_CHECK_VALUE(size >= 0, "all_to_all: a part cannot have ", size, " rows");
-      sum += size;
-    }
-    TORCH_CHECK_VALUE(static_cast<int>(sizes.size()) == getSize() && sum == dim,
-                      "all_to_all: the parts do not have the tensor's ", dim, " rows");
-    for (auto& size : sizes) size *= dim == 0 ? 0 : memory_size(tensor) / dim;
+    const auto rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+    if (sizes.empty()) sizes.assign(static_cast<std::size_t>(getSize()), rows / getSize());
+    for (auto& size : sizes) size *= rows == 0 ? 0 : memory_size(tensor) / rows;
     return sizes;
   }
 

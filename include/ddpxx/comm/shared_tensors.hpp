@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -80,6 +81,33 @@ inline void check_all_gather(const at::Tensor& output, const at::Tensor& input, 
   check_equal_types(output, input);
   TORCH_CHECK_VALUE(output.numel() == input.numel() * size, "all_gather: the output has ", output.numel(),
                     " elements, which is not ", size, " times the input's ", input.numel());
+}
+/// Throws unless `sizes` are those of the parts of `tensor`, one for each of `num_ranks` ranks, or none for equal
+/// parts.
+inline void check_parts(const at::Tensor& tensor, const std::vector<std::int64_t>& sizes, int num_ranks) {
+  const auto rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (sizes.empty()) {
+    TORCH_CHECK_VALUE(rows % num_ranks == 0, "all_to_all: ", rows, " rows cannot be divided by ", num_ranks, " ranks");
+    return;
+  }
+  std::int64_t sum = 0;
+  for (const auto size : sizes) {
+    TORCH_CHECK_VALUE(size >= 0, "all_to_all: a part cannot have ", size, " rows");
+    sum += size;
+  }
+  TORCH_CHECK_VALUE(static_cast<int>(sizes.size()) == num_ranks && sum == rows,
+                    "all_to_all: the parts do not have the tensor's ", rows, " rows");
+}
+/// Throws unless the arguments fit an all_to_all of `num_ranks` ranks. Gloo would notice other sizes only when it
+/// sends, and negative ones not at all: it would write outside the tensors.
+inline void check_all_to_all(const at::Tensor& output, const at::Tensor& input,
+                             const std::vector<std::int64_t>& output_sizes,
+                             const std::vector<std::int64_t>& input_sizes, int num_ranks) {
+  check_contiguous(output);
+  check_contiguous(input);
+  check_equal_types(output, input);
+  check_parts(output, output_sizes, num_ranks);
+  check_parts(input, input_sizes, num_ranks);
 }
 /// The elements of a dense tensor in the order in which they lie in memory.
 inline at::Tensor elements_of(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
