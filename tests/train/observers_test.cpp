@@ -25,6 +25,7 @@
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/precision/float32.hpp>
+#include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/trainer.hpp>
 
@@ -131,6 +132,46 @@ TEST(Observers, LeaveTheNumbersOfTheRunAsTheyAre) {
     };
     EXPECT_TRUE(at::equal(weights_after(false), weights_after(true)));
   });
+}
+
+TEST(Observers, MayEvaluateAndSaveWhileTheLastStepsAreRead) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    struct Acts : Observer {
+      std::string name() const override { return "the actor"; }
+      Verdict on_step(const StepDone& step) override {
+        steps.push_back(step.step);
+        if (step.step != 3) return Verdict::go_on;  // it is read before the evaluation of step 4
+        trainer->evaluate();
+        trainer->save();
+        EXPECT_EQ(code_of([&] { trainer->step(); }), Errc::config);
+        return Verdict::go_on;
+      }
+      Train* trainer = nullptr;
+      std::vector<std::int64_t> steps;
+    };
+    auto config = make_config(group, 6);
+    config.training.eval_every = 4;
+    const auto weights_after = [&](bool acts) {
+      config.training.save_dir = (folder / (acts ? "acts" : "plain")).string();
+      Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
+      const auto actor = std::make_shared<Acts>();
+      actor->trainer = &trainer;
+      const auto recorder = std::make_shared<Recorder>();
+      if (acts) trainer.add(actor);
+      trainer.add(recorder);
+      trainer.fit();
+      if (acts) EXPECT_EQ(actor->steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}));
+      if (acts && group.rank() == 0) EXPECT_THAT(recorder->events, HasSubstr("snapshot 4"));
+      return weights_of(trainer.model());
+    };
+    EXPECT_TRUE(at::equal(weights_after(false), weights_after(true)));
+  });
+  std::filesystem::remove_all(folder / "acts" / "step-00000006");
+  const auto saved = load_snapshot(folder / "acts");
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_EQ(saved->run.step, 4);
+  EXPECT_EQ(saved->run.tokens, 4 * kGlobalBatch * 8) << "the tokens of all steps before the snapshot";
 }
 
 TEST(Observers, EndTheRankThatFailsBeforeItsOptimizerStep) {

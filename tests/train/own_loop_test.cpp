@@ -24,6 +24,8 @@
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/parallel/step_in_backward.hpp>
+#include <ddpxx/parallel/zero.hpp>
+#include <ddpxx/precision/low_precision.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/storage/folder.hpp>
 
@@ -516,6 +518,55 @@ TEST_F(OwnLoop, TakesTheBatchesOfAStepAgainThatAnExceptionHasEnded) {
 }
 TEST_F(OwnLoop, TakesTheBatchesAgainBeforeAParameterWasSteppedInBackward) {
   expect_that_the_batches_of_a_failed_step_are_taken_again<StepInBackward<DDP>>();
+}
+
+/// A layer that is trained in any precision, and whose evaluation may fail.
+struct FragileLine : Line {
+  Loss forward(const Batch& batch) {
+    if (std::exchange(fails, false)) throw Error{Errc::data, "this batch fails"};
+    return {(line(batch.inputs) - batch.targets).square().sum()};
+  }
+  bool fails = false;
+};
+/// The weight after six steps on two ranks, and an evaluation of the moving average after the third, which may fail.
+template <class Precision, class Strategy>
+at::Tensor weight_after_evaluation(Group& group, bool fails, bool ends_at_once) {
+  using Train = Trainer<FragileLine, Numbers, AdamW, Precision, Strategy>;
+  typename Train::Config config;
+  config.batch_size = 2;
+  config.training = {.max_steps = 6, .max_epochs = 0, .ema_decay = 0.9, .save_dir = ""};
+  config.optimizer.learning_rate = 0.1;
+  at::manual_seed(3);
+  auto model = std::make_shared<FragileLine>();
+  const auto numbers = std::make_shared<Numbers>();
+  Train trainer{group, model, numbers, config, {}, {.validation = numbers}};
+  trainer.resume();
+  for (int i = 0; i < 3; ++i) trainer.step();
+  model->fails = fails;
+  if (fails)
+    EXPECT_THROW(trainer.evaluate(), Error);
+  else
+    trainer.evaluate();
+  while (!ends_at_once && !trainer.finished()) trainer.step();
+  trainer.close();
+  return model->line->weight.detach().clone();
+}
+template <class Precision, class Strategy>
+void expect_that_a_failed_evaluation_leaves_no_average() {
+  spawn_ranks(2, [](Group& group) {
+    for (const bool ends_at_once : {false, true}) {
+      const auto after = [&](bool fails) {
+        return weight_after_evaluation<Precision, Strategy>(group, fails, ends_at_once);
+      };
+      EXPECT_TRUE(at::equal(after(true), after(false))) << (ends_at_once ? "at the end" : "after further steps");
+    }
+  });
+}
+TEST_F(OwnLoop, TrainsTheParametersAfterAnEvaluationOfTheirAverageThatFailed) {
+  expect_that_a_failed_evaluation_leaves_no_average<Float32, DDP>();
+  expect_that_a_failed_evaluation_leaves_no_average<Float32, ZeRO1>();
+  expect_that_a_failed_evaluation_leaves_no_average<Float32, FSDP>();
+  expect_that_a_failed_evaluation_leaves_no_average<LowPrecision<>, DDP>();
 }
 
 TEST_F(OwnLoop, DropsAStepWhoseSecondBatchCouldNotBeMade) {

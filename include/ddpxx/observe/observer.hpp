@@ -23,7 +23,8 @@ enum class Verdict { go_on, stop };
 ///     trainer.add(std::make_shared<StopAtLoss>());
 ///
 /// An observer is called in the thread of the training loop, and the loop waits for it. It starts no collective, unless
-/// it was added on every rank and starts the same one on each.
+/// it was added on every rank and starts the same one on each. Such an observer may call evaluate() and save() of its
+/// trainer in on_step.
 /// Ranks   Local: the observers of a rank are those that were added there. The numbers of an event are those of all
 ///         ranks, unless the event says otherwise.
 /// Errors  An exception ends no run. The first one of an observer is a warning with its name, and further ones are

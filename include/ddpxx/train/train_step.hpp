@@ -148,34 +148,49 @@ class TrainStep {
   /// After an exception in a forward or backward pass the step may be tried again.
   /// Errors  `data` for no batch, and when the batches of the first step count no targets; `peer` on every rank where
   ///         the model's metrics in the first step differ between the ranks; `config` where those of a later batch have
-  ///         other names; those of `StepLog::pop` about an earlier step.
+  ///         other names, and inside of read_all(); those of `StepLog::pop` about an earlier step.
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> step(const Batches& batches, const StepNotes& notes = {}) {
     static_assert(explain_model<Model, std::ranges::range_value_t<Batches>>());
     if (std::ranges::empty(batches))
       throw Error{Errc::data, "step " + std::to_string(step_ + 1) +
                                   " was given no batch: pass at least one, and the same number on every rank"};
+    if (is_reading_all_)
+      throw Error{Errc::config,
+                  "step() was called while the last steps are reported, as from an observer during an evaluation: call "
+                  "it after that"};
     if (!captured_) return do_step(batches, notes);
     std::optional<CompletedStep> done;
     captured_->run([&] { done = do_step(batches, notes); });
     return done;
   }
 
-  /// Calls `report(completed)` for each step that is still under way, the oldest first.
+  /// Calls `report(completed)` for each step that is still under way, the oldest first. `report` may call it again, as
+  /// an observer that evaluates does, and the inner call reports the rest then.
+  ///
   /// Ranks   Collective.
   /// Errors  those of `StepLog::pop`.
   template <class Report>
   void read_all(Report&& report) {
     if (log_.empty()) return;
+    const auto report_rest = [&] {
+      while (const auto done = pop(1)) report(*done);
+    };
+    if (is_reading_all_) return report_rest();
     StepFacts facts{{.last_calls = calls()}, std::exchange(last_step_, {}), *group_};
     log_.close(facts.sums());
-    try {
-      while (const auto done = pop(1)) report(*done);
-    } catch (...) {
+    is_reading_all_ = true;
+    const auto reopen = [this] {
       log_.reopen();
+      is_reading_all_ = false;
+    };
+    try {
+      report_rest();
+    } catch (...) {
+      reopen();
       throw;
     }
-    log_.reopen();
+    reopen();
   }
 
   /// From now on `hook` runs in every step, after those that were added before it, when the gradients of all
@@ -206,19 +221,24 @@ class TrainStep {
     strategy_.wait_pending();  // pending all-gathers read the memory that swap() overwrites
     average_->swap();
     strategy_.finish_step();
+    model_has_average_ = false;
   }
 
   /// Exchanges this rank's parameters and their average back after an exception between two calls of
   /// exchange_average().
-  /// Ranks   Local. The model computes with the parameters again after the next step.
+  /// Ranks   Local. The model itself gets its parameters back at the next step or make_whole(), since that may take a
+  ///         collective.
   void take_back_average() noexcept {
-    if (average_) average_->swap();
+    if (!average_) return;
+    average_->swap();
+    model_has_average_ = true;
   }
 
   /// Gives the model of every rank all parameters, with equal values, until the next step; under FSDP not with
   /// whole_at_end=false.
   /// Ranks   Collective.
   void make_whole() {
+    show_parameters();
     strategy_.make_whole();
     share_buffers();
   }
@@ -313,6 +333,7 @@ class TrainStep {
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> do_step(const Batches& batches, const StepNotes& notes) {
     has_changed_parameters_ = false;
+    show_parameters();
     parameter_step_.begin(step_);
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;
@@ -354,6 +375,15 @@ class TrainStep {
                .samples = notes.samples},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
+  }
+
+  /// Gives the model the parameters again where take_back_average() has left copies of their average in it.
+  /// Ranks   Collective.
+  void show_parameters() {
+    if (!model_has_average_) return;
+    strategy_.wait_pending();  // gathers of the average, which the exception has left under way
+    strategy_.finish_step();
+    model_has_average_ = false;
   }
 
   /// Adds the stepped parameters to their moving average, and finishes the strategy's step.
@@ -434,6 +464,8 @@ class TrainStep {
   std::int64_t first_step_ = 0;            ///< Its number; 0 before it.
   bool targets_checked_ = false;
   bool has_changed_parameters_ = false;  ///< By a step that an exception has ended.
+  bool is_reading_all_ = false;          ///< read_all() has closed the log.
+  bool model_has_average_ = false;       ///< Copies in the model may hold the average, after take_back_average().
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;
   Clock::time_point started_ = Clock::now();

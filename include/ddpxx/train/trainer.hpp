@@ -276,7 +276,8 @@ class Trainer {
   }
 
   /// The mean loss over the validation set, and the model's metrics, with the parameters as they are, or with their
-  /// moving average where training.ema_decay keeps one. Reports all steps that are under way first.
+  /// moving average where training.ema_decay keeps one. Reports all steps that are under way first. After an exception
+  /// the model has its parameters again from the next step, evaluation or close() on.
   /// Ranks   Collective.
   /// Errors  `config` without a validation set, and where snapshot.keep_best or early_stopping.metric name a number
   ///         that the evaluation does not have; `peer` where the model returns other metrics on other ranks.
