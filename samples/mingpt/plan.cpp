@@ -129,8 +129,8 @@ std::int64_t snapshot_copy(const RunConfig& config, std::int64_t world_size, con
 /// Says what a process on a CPU needs beside the tensors that are planned.
 void print_memory_beside(const RunConfig& config) {
   std::puts(
-      "these are bytes of tensors. A process on a CPU has some 150 MiB of libraries beside them, and gaps in its heap, "
-      "measured as about a third of the activations that the run has without recompute");
+      "these are bytes of tensors. A process on a CPU has some 150 MiB of libraries beside them, and up to a tenth "
+      "more for buffers of kernels and gaps in its heap");
   if (config.model.fused && config.model.dropout == 0.0)
     std::puts("planned are the plain operations of a block: model.fused=true keeps less for backward");
 }

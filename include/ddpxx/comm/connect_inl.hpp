@@ -16,6 +16,7 @@
 #include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
+#include <ddpxx/comm/tensor_allocator.hpp>
 #include <ddpxx/comm/thread_share.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
@@ -51,7 +52,10 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
   const auto backend = backend_for(options.backend, options.device);
   if (ProgramFrame::exists()) {
     if (options.local_world_known) share_cores(rank_info.local_world_size);
-    if (options.device.is_cpu()) keep_freed_blocks();
+    if (options.device.is_cpu()) {
+      keep_freed_blocks();
+      use_tensor_allocator();
+    }
   }
   if (rank_info.world_size.value == 1) return Group{{}, {}, options.device};
   const auto [host, port] = parse_address(address);

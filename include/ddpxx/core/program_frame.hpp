@@ -9,8 +9,9 @@ namespace ddpxx {
 /// one, as in a host with a main() of its own, the library leaves them alone.
 ///
 /// With a frame: `Trainer::fit` takes the signals of `kStopSignals` while it can save (`StopSignals`); `connect`
-/// chooses the number of threads (`share_cores`), keeps freed memory (`keep_freed_blocks`), silences the backends' own
-/// log (`quiet_backend_log`), except for NCCL's errors, and ignores SIGPIPE.
+/// chooses the number of threads (`share_cores`), keeps freed memory (`keep_freed_blocks`), allocates tensors
+/// without gaps between them (`use_tensor_allocator`), silences the backends' own log (`quiet_backend_log`), except for
+/// NCCL's errors, and ignores SIGPIPE.
 class ProgramFrame {
  public:
   ProgramFrame() noexcept { ++count_; }
