@@ -72,7 +72,9 @@ class TensorAllocatorTest : public testing::Test {
 
 TEST_F(TensorAllocatorTest, UsesFreedMemoryForTensorsOfTheSameSize) {
   EXPECT_EQ(in_a_process([] {
+              // As by keep_freed_blocks(): freed memory stays in the heap, also at its end.
               ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+              ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
               use_tensor_allocator();
               return growth_of_a_second_step();
             }),
