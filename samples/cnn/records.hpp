@@ -47,7 +47,9 @@ inline at::Tensor read_records(const std::filesystem::path& path) {
 }
 
 /// The records of CIFAR-10 in a folder: data_batch_1.bin to data_batch_5.bin to train with, test_batch.bin to test
-/// with. Errors  `data` as read_records, and if the folder lacks one of them.
+/// with.
+///
+/// Errors  `data` as read_records, and if the folder lacks one of them.
 inline at::Tensor read_cifar10(const std::filesystem::path& folder, Part part) {
   if (part == Part::test) return read_records(folder / "test_batch.bin");
   std::vector<at::Tensor> files;

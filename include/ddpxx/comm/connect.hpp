@@ -43,7 +43,9 @@ Group connect_ranks(std::string_view address, const RankInfo& rank_info, const C
 /// computes with its share of the cores from now on, unless the user has set a number of threads
 /// (`share_cores`), and a process that computes on the CPU keeps its freed memory (`keep_freed_blocks`) and has no gaps
 /// between its tensors (`use_tensor_allocator`). Other processes keep their settings, and may call these functions
-/// themselves. Ranks   Collective.
+/// themselves.
+///
+/// Ranks   Collective.
 /// Errors  `peer`: see `meet`, `connect_gloo` and `connect_nccl`; `config` for a GPU in a build without CUDA.
 inline Group connect(std::string_view address, const RankInfo& rank_info, const ConnectOptions& options = {}) {
 #ifdef USE_C10D_NCCL

@@ -48,7 +48,7 @@ struct ArenaEntry {
   std::size_t segment = 0;
   std::size_t index = 0;     ///< In the arena.
   bool trains = true;        ///< Whether the parameter required a gradient when the arena took it.
-  std::int64_t changes = 0;  ///< Autograd's count of changes in place, when the arena took the parameter.
+  std::int64_t changes = 0;  ///< Autograd's count of changes in place up to which nothing was lost.
   std::vector<std::int64_t> shape = {};
   c10::Storage hollow = {};  ///< The parameter's storage while its values are hidden.
 };
@@ -191,7 +191,9 @@ class Arena {
   /// Refuses changes in place that the next finish_step() or gather would overwrite: those of parameters whose values
   /// the arena also keeps as a copy in `master`. Changes by way of the slices do not count, nor those that the program
   /// has undone, nor those of frozen parameters whose values this rank has. Changes by way of `parameter.data()` are
-  /// not seen. Errors  `config` naming the first parameter that was changed so.
+  /// not seen.
+  ///
+  /// Errors  `config` naming the first parameter that was changed so.
   void check_unchanged() const;
   /// Lets check_unchanged() forget the changes so far, because `master` has replaced them.
   void forget_changes();

@@ -189,7 +189,9 @@ class SizesOnlyCall {
     if (!tensor.is_floating_point() && !tensor.is_complex()) at::Tensor{tensor}.zero_();
   }
 
-  /// LibTorch has no kernel for the sizes of attention. Shapes  arguments [B, H, T, D].
+  /// LibTorch has no kernel for the sizes of attention.
+  ///
+  /// Shapes  arguments [B, H, T, D].
   void attend() {
     const auto query = arguments_[0].toTensor();
     const auto type = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -21,7 +21,9 @@ namespace ddpxx {
 /// Nothing works that needs all gradients before the first step: clipping by the global norm is refused when a trainer
 /// is made, so set training.grad_norm_clip=0, whose default is 1, and a scaled loss does not compile. The norm itself
 /// is still reported. `.grad` is undefined. After an exception in backward some segments have been stepped and others
-/// not: resume from a snapshot. Errors  `config` for attach() before step_in_backward(); those of the strategy.
+/// not: resume from a snapshot.
+///
+/// Errors  `config` for attach() before step_in_backward(); those of the strategy.
 /// Source  torch.distributed.optim._apply_optimizer_in_backward; Lv et al. 2023, arXiv:2306.09782.
 template <class Strategy>
 class StepInBackward : public WrapsStrategy<Strategy> {
