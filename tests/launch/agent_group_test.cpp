@@ -46,7 +46,7 @@ class Nodes {
   /// round to a file: where the script calls `tell_start`, or else before it.
   StartedProgram start(const std::string& script, std::vector<std::string> more = {}) const {
     std::vector<std::string> arguments = {"--nnodes=" + nnodes_, "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint_,
-                                          "--rdzv-conf=last_call_timeout=600"};
+                                          std::string{"--rdzv-id="} + kRunId, "--rdzv-conf=last_call_timeout=600"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto start =
         "tell_start() { echo $RANK of $WORLD_SIZE on $GROUP_RANK after $TORCHELASTIC_RESTART_COUNT with $DDPXX_TOKEN "
@@ -59,16 +59,14 @@ class Nodes {
   static void wait_until_serving(const StartedProgram& agent) {
     agent.wait_for_lines(agent.error_file(), 1);  // it says that it has no token
   }
-  /// Waits until the agent with this number has come to the first agent of the run `run_id`.
-  void wait_until_come(int agent, const std::string& run_id) const {
+  /// Waits until an agent that does not lead, and has this number, waits for its next round. By then it has told the
+  /// leading agent what follows if its connection ends.
+  void wait_until_waiting(int number, const StartedProgram& agent) const {
     const auto deadline = ddpxx::JobStoreConnection::Clock::now() + std::chrono::minutes{1};
-    auto store = ddpxx::JobStoreConnection::open("127.0.0.1", port_, {.credentials = {.run_id = run_id}}, deadline);
-    const std::vector keys{ddpxx::detail::AgentsStore::key("agent", agent)};
-    EXPECT_TRUE(store.wait(keys, "", deadline).missing.empty()) << "agent " << agent << " has not come";
-  }
-  /// Waits until an agent that does not lead waits for its next round, which it does on a thread of its own. By then it
-  /// has come to the leading agent, and has told it what follows if its connection ends.
-  static void wait_until_waiting(const StartedProgram& agent) {
+    auto store = ddpxx::JobStoreConnection::open("127.0.0.1", port_, {.credentials = {.run_id = kRunId}}, deadline);
+    const std::vector keys{ddpxx::detail::AgentsStore::key("agent", number)};
+    EXPECT_TRUE(store.wait(keys, "", deadline).missing.empty()) << "agent " << number << " has not come";
+    // It waits on a thread of its own. Before it has come, another thread resolves the name of the host.
     const std::filesystem::path threads = "/proc/" + std::to_string(agent.pid()) + "/task";
     agent.wait_until(
         [&] {
@@ -104,6 +102,8 @@ class Nodes {
   std::filesystem::path file(const std::string& name) const { return folder_ / name; }
 
  private:
+  static constexpr const char* kRunId = "job";
+
   std::string nnodes_;
   std::uint16_t port_ = unused_port();
   std::string endpoint_ = "127.0.0.1:" + std::to_string(port_);
@@ -351,7 +351,7 @@ TEST(AgentGroup, GoesOnWithoutANodeThatIsLostBeforeItBeginsTheFirstRound) {
   auto first = nodes.start(nodes.works());
   Nodes::wait_until_serving(first);
   const auto second = nodes.start(nodes.works());
-  Nodes::wait_until_waiting(second);
+  nodes.wait_until_waiting(1, second);
   second.signal(SIGSTOP);
   auto third = nodes.start(nodes.works());
   nodes.wait_for_starts(third, 2);
@@ -369,14 +369,12 @@ TEST(AgentGroup, GoesOnWithoutANodeThatIsLostBeforeItBeginsTheFirstRound) {
 // The second agent is stopped, so that it has not begun the round when it is killed.
 TEST(AgentGroup, EndsAllNodesWhenAnAgentIsKilledBeforeItBeginsTheFirstRound) {
   const Nodes nodes{"3"};
-  const std::vector<std::string> more = {"--rdzv-id=job"};
-  auto first = nodes.start(nodes.works(), more);
+  auto first = nodes.start(nodes.works());
   Nodes::wait_until_serving(first);
-  const auto second = nodes.start(nodes.works(), more);
-  nodes.wait_until_come(1, "job");
-  Nodes::wait_until_waiting(second);
+  const auto second = nodes.start(nodes.works());
+  nodes.wait_until_waiting(1, second);
   second.signal(SIGSTOP);
-  auto third = nodes.start(nodes.works(), more);
+  auto third = nodes.start(nodes.works());
   nodes.wait_for_starts(third, 2);
   second.signal(SIGKILL);
   for (auto* agent : {&first, &third}) {
@@ -497,15 +495,13 @@ TEST(AgentGroup, RefusesALateNodeThatCountsOtherNodesAndGoesOn) {
 
 TEST(AgentGroup, ForgetsAnAgentThatEndsBeforeTheRunBegins) {
   const Nodes nodes{"3"};
-  const std::vector<std::string> more = {"--rdzv-id=job"};
-  auto first = nodes.start("exit 0", more);
+  auto first = nodes.start("exit 0");
   Nodes::wait_until_serving(first);
-  auto second = nodes.start("exit 0", more);
-  nodes.wait_until_come(1, "job");
-  Nodes::wait_until_waiting(second);
+  auto second = nodes.start("exit 0");
+  nodes.wait_until_waiting(1, second);
   second.signal(SIGTERM);
   EXPECT_EQ(second.wait().code, 128 + SIGTERM);
-  auto third = nodes.start("exit 0", more), fourth = nodes.start("exit 0", more);
+  auto third = nodes.start("exit 0"), fourth = nodes.start("exit 0");
   for (auto* agent : {&first, &third, &fourth}) EXPECT_EQ(agent->wait().code, 0);
   EXPECT_EQ(nodes.starts(), (Lines{"0 of 3 on 0 after 0", "1 of 3 on 1 after 0", "2 of 3 on 2 after 0"}));
 }
