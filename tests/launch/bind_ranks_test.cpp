@@ -122,7 +122,14 @@ TEST(BindRanks, UsesOnlyTheProcessorsThatAreAllowed) {
   EXPECT_EQ(half.nodes().size(), 1U);
   EXPECT_EQ(bind_ranks(CpuBinding::node, 1, half, {}), lists({"2-4"}));
   EXPECT_THROW(bind_ranks(CpuBinding::exclusive, 3, half, {}), Error);
-  EXPECT_THROW(bind_ranks(CpuBinding::node, 1, half, {1}), Error);
+  EXPECT_EQ(
+      error_of([&] { bind_ranks(CpuBinding::node, 1, half, {1}); }),
+      "--numa-binding: local rank 0 would run on NUMA node 1, where its GPU is, and ddpxx-run may use no processor "
+      "of that node");
+  const auto none = machine.topology({});
+  for (const auto binding : {CpuBinding::node, CpuBinding::socket, CpuBinding::exclusive, CpuBinding::core_complex})
+    EXPECT_EQ(error_of([&] { bind_ranks(binding, 1, none, {}); }),
+              "--numa-binding: local rank 0 would run on NUMA node 0, and ddpxx-run may use no processor of that node");
 }
 
 TEST(BindRanks, TakesAMachineWithoutNumaForOneNode) {
