@@ -1,14 +1,10 @@
 // ddpxx/core/milestone.hpp — how far a rank has come, reported to the launcher that has started it.
 #pragma once
 
-#include <charconv>
-#include <cstdint>
-#include <string>
-#include <string_view>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/inherited_descriptor.hpp>
 
 namespace ddpxx {
 
@@ -21,24 +17,15 @@ enum class Milestone : char {
       'p',  ///< It was asked to stop and has saved a snapshot. A later report of one of the others takes this back.
 };
 
-/// Names the socket on which a launcher listens to one rank, as `DESCRIPTOR:INODE`. A program that is started by the
-/// rank may have closed the descriptor and opened another file under its number; that file has another inode.
+/// Names the socket on which a launcher listens to one rank; see `inherited_descriptor`.
 inline constexpr const char* kMilestonesVariable = "DDPXX_MILESTONES";
 
 /// Tells the launcher of this process; does nothing where there is none, or where it no longer listens.
 inline void tell_launcher(Milestone milestone) {
-  const auto text = environment(kMilestonesVariable);
-  if (!text) return;
-  int descriptor = -1;
-  std::uint64_t inode = 0;
-  const char* const end = text->data() + text->size();
-  const auto first = std::from_chars(text->data(), end, descriptor);
-  if (first.ec != std::errc{} || first.ptr == end || *first.ptr != ':') return;
-  if (std::from_chars(first.ptr + 1, end, inode).ec != std::errc{}) return;
-  struct stat found {};
-  if (::fstat(descriptor, &found) != 0 || !S_ISSOCK(found.st_mode) || found.st_ino != inode) return;
+  const auto inherited = detail::inherited_descriptor(kMilestonesVariable);
+  if (!inherited || !S_ISSOCK(inherited->status.st_mode)) return;
   const auto value = static_cast<char>(milestone);
-  [[maybe_unused]] const auto sent = ::send(descriptor, &value, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  [[maybe_unused]] const auto sent = ::send(inherited->number, &value, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 }  // namespace ddpxx

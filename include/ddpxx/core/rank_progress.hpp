@@ -5,16 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <system_error>
 
-#include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/inherited_descriptor.hpp>
 
 namespace ddpxx {
 
@@ -68,26 +66,16 @@ class RankProgress {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "two processes use it");
 
-/// Names the memory that a launcher shares with a rank, as `DESCRIPTOR:INODE`; see `kMilestonesVariable`.
+/// Names the memory that a launcher shares with a rank; see `inherited_descriptor`.
 inline constexpr const char* kProgressVariable = "DDPXX_PROGRESS";
 
 namespace detail {
 
 /// The memory that this process's launcher shares with it; null where there is none.
 inline RankProgress* shared_progress() {
-  const auto text = environment(kProgressVariable);
-  if (!text) return nullptr;
-  int descriptor = -1;
-  std::uint64_t inode = 0;
-  const char* const end = text->data() + text->size();
-  const auto first = std::from_chars(text->data(), end, descriptor);
-  if (first.ec != std::errc{} || first.ptr == end || *first.ptr != ':') return nullptr;
-  if (std::from_chars(first.ptr + 1, end, inode).ec != std::errc{}) return nullptr;
-  struct stat found {};
-  if (::fstat(descriptor, &found) != 0 || found.st_ino != inode ||
-      found.st_size < static_cast<off_t>(sizeof(RankProgress)))
-    return nullptr;
-  void* const memory = ::mmap(nullptr, sizeof(RankProgress), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  const auto inherited = inherited_descriptor(kProgressVariable);
+  if (!inherited || inherited->status.st_size < static_cast<off_t>(sizeof(RankProgress))) return nullptr;
+  void* const memory = ::mmap(nullptr, sizeof(RankProgress), PROT_READ | PROT_WRITE, MAP_SHARED, inherited->number, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<RankProgress*>(memory);
 }
 

@@ -8,12 +8,12 @@
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/inherited_descriptor.hpp>
 #include <ddpxx/core/milestone.hpp>
 
 namespace ddpxx::detail {
@@ -35,12 +35,7 @@ class MilestoneInbox {
   /// The end that the rank inherits, under this number. The launcher closes it once the rank has started.
   Descriptor& write_end() noexcept { return write_end_; }
   /// `NAME=value`, for the environment of the rank.
-  std::string variable() const {
-    struct stat found {};
-    ::fstat(write_end_.get(), &found);
-    return std::string{kMilestonesVariable} + '=' + std::to_string(write_end_.get()) + ':' +
-           std::to_string(found.st_ino);
-  }
+  std::string variable() const { return descriptor_variable(kMilestonesVariable, write_end_.get()); }
 
   /// Descriptor that is readable if milestones have come; -1 once no process has the other end open.
   int descriptor() const noexcept { return read_end_.get(); }

@@ -5,11 +5,11 @@
 #include <memory>
 #include <string>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/inherited_descriptor.hpp>
 #include <ddpxx/core/rank_progress.hpp>
 
 namespace ddpxx::detail {
@@ -33,12 +33,7 @@ class ProgressPage {
   /// started.
   Descriptor& descriptor() noexcept { return descriptor_; }
   /// `NAME=value`, for the environment of the rank, if there is a descriptor.
-  std::string variable() const {
-    struct stat found {};
-    ::fstat(descriptor_.get(), &found);
-    return std::string{kProgressVariable} + '=' + std::to_string(descriptor_.get()) + ':' +
-           std::to_string(found.st_ino);
-  }
+  std::string variable() const { return descriptor_variable(kProgressVariable, descriptor_.get()); }
 
   /// None if there is no memory.
   const RankProgress* progress() const noexcept { return memory_.get(); }
