@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <ddpxx/comm/job_store_connection.hpp>
+#include <ddpxx/comm/time_limit.hpp>
 #include <ddpxx/comm/within.hpp>
 
 namespace ddpxx {
@@ -112,9 +113,8 @@ class LimitedStore final : public c10d::Store {
   /// Calls `work` with the other store on a new thread, which owns everything that `work` uses.
   Answer ask(std::function<Answer(Store&)> work, std::chrono::milliseconds timeout) {
     using Clock = std::chrono::steady_clock;
-    // In c10d zero means no timeout; a wait of months is long enough, and can be added to the clock without overflow.
-    constexpr std::chrono::hours kMaxTimeout{2'500};
-    if (timeout <= kNoTimeout || timeout > kMaxTimeout) timeout = kMaxTimeout;
+    // In c10d zero means no timeout.
+    timeout = timeout <= kNoTimeout ? detail::kMaxTimeLimit : detail::at_most_months(timeout);
     if (!silent_) {
       // Allow more time than the timeout, because the other store's own error, which says more, may come slightly
       // later.

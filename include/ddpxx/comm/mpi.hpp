@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <mpi.h>
 #include <string>
-#include <unistd.h>
 #include <utility>
 
 #include <ddpxx/comm/connect.hpp>
@@ -21,6 +20,7 @@
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/host_name.hpp>
 
 namespace ddpxx {
 
@@ -62,11 +62,9 @@ inline MPIMeetingPlace choose_meeting_place(bool one_machine) {
               .error = {},
               .listener = ::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0)};
     }
-    std::string host(256, '\0');
-    ::gethostname(host.data(), host.size() - 1);
     const auto any = listen_at(*SocketAddress::parse("0.0.0.0"));  // lets the system choose a free port
     if (!any) throw Error{Errc::peer, std::string{"no free port: "} + std::strerror(errno)};
-    return {.address = store_url(host.c_str(), SocketAddress::of_socket(any.get()).port()),
+    return {.address = store_url(host_name(), SocketAddress::of_socket(any.get()).port()),
             .token = make_secret(),
             .error = {}};
   } catch (const std::exception& error) {

@@ -11,13 +11,13 @@
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/namespace_name.hpp>
 
@@ -65,11 +65,7 @@ std::string address_for_peers(std::span<const RankIntroduction> ranks, std::size
 namespace detail {
 
 /// Names this host and the network namespace of this process, since a container may have its own.
-inline std::string network_host() {
-  char name[256] = {};
-  const bool is_known = ::gethostname(name, sizeof name - 1) == 0;
-  return (is_known ? std::string{name} : std::string{}) + '/' + namespace_name("net");
-}
+inline std::string network_host() { return host_name() + '/' + namespace_name("net"); }
 
 }  // namespace detail
 
