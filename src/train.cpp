@@ -10,6 +10,7 @@
 #include <ddpxx/train/matrix_owners_inl.hpp>
 #include <ddpxx/train/metric_sums_inl.hpp>
 #include <ddpxx/train/parameter_groups_inl.hpp>
+#include <ddpxx/train/recorded_settings_inl.hpp>
 #include <ddpxx/train/run_folder_inl.hpp>
 #include <ddpxx/train/run_state_inl.hpp>
 #include <ddpxx/train/same_run_inl.hpp>

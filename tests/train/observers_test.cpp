@@ -174,6 +174,49 @@ TEST(Observers, MayEvaluateAndSaveWhileTheLastStepsAreRead) {
   EXPECT_EQ(saved->run.tokens, 4 * kGlobalBatch * 8) << "the tokens of all steps before the snapshot";
 }
 
+TEST(Observers, MaySaveTheParametersOnceTheirAverageIsEvaluated) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    struct SavesEvaluated : Observer {
+      std::string name() const override { return "the saver"; }
+      void on_evaluating(const Evaluating&) override {
+        EXPECT_THAT(error_of([&] { trainer->save(); }), HasSubstr("save() was called during an evaluation"));
+        EXPECT_THAT(error_of([&] { trainer->evaluate(); }), HasSubstr("evaluate() was called during an evaluation"));
+        EXPECT_THAT(error_of([&] { trainer->step(); }), HasSubstr("step() was called during an evaluation"));
+      }
+      Verdict on_evaluated(const Evaluated&) override {
+        trainer->save();
+        return Verdict::go_on;
+      }
+      Train* trainer = nullptr;
+    };
+    const auto run = [&](bool acts) {
+      auto config = make_config(group, 4);
+      config.training.ema_decay = 0.5;
+      config.training.eval_every = 2;
+      config.training.save_every = acts ? 0 : 2;
+      config.training.save_dir = (folder / (acts ? "acts" : "plain")).string();
+      Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
+      const auto saver = std::make_shared<SavesEvaluated>();
+      saver->trainer = &trainer;
+      if (acts) trainer.add(saver);
+      trainer.fit();
+    };
+    run(/*acts=*/true);
+    run(/*acts=*/false);
+  });
+  for (const std::int64_t step : {4, 2}) {
+    const auto acts = load_snapshot(folder / "acts"), plain = load_snapshot(folder / "plain");
+    ASSERT_TRUE(acts && plain);
+    EXPECT_EQ(acts->run.step, step);
+    EXPECT_EQ(acts->run.metrics, plain->run.metrics);
+    ASSERT_EQ(acts->tensors.size(), plain->tensors.size());
+    for (const auto& [name, tensor] : plain->tensors) EXPECT_TRUE(at::equal(acts->tensors.at(name), tensor)) << name;
+    for (const char* name : {"acts", "plain"})
+      std::filesystem::remove_all(folder / name / ("step-0000000" + std::to_string(step)));
+  }
+}
+
 TEST(Observers, EndTheRankThatFailsBeforeItsOptimizerStep) {
   spawn_ranks(1, [&](Group& group) {
     struct Throws : Observer {

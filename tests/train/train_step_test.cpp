@@ -35,6 +35,7 @@
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/train_step.hpp>
 
+#include "../error_of.hpp"
 #include "training_run.hpp"
 
 namespace ddpxx::train_step_test {
@@ -287,6 +288,9 @@ TEST(TrainStep, AddsParametersToTheirMovingAverageAfterTheRanksHaveAveragedThem)
     EXPECT_EQ(average[0].item<double>(), -2.375);  // of 1 - 1.5, 1 - 3 and 1 - 4.5
     step.exchange_average();
     EXPECT_TRUE(at::equal(model->weight, average)) << model->weight;
+    EXPECT_THAT(error_of([&] { step.step(std::vector{rows_of(1.0, 3)}); }),
+                HasSubstr("step() was called while the model has the moving average of its parameters"));
+    EXPECT_THAT(error_of([&] { step.state(); }), HasSubstr("state() was called while"));
     step.exchange_average();
     step.read_all([](const CompletedStep&) {});
   });

@@ -24,7 +24,7 @@ enum class Verdict { go_on, stop };
 ///
 /// An observer is called in the thread of the training loop, and the loop waits for it. It starts no collective, unless
 /// it was added on every rank and starts the same one on each. Such an observer may call evaluate() and save() of its
-/// trainer in on_step.
+/// trainer in on_step, and save() in on_evaluated.
 /// Ranks   Local: the observers of a rank are those that were added there. The numbers of an event are those of all
 ///         ranks, unless the event says otherwise.
 /// Errors  An exception ends no run. The first one of an observer is a warning with its name, and further ones are
@@ -38,7 +38,7 @@ class Observer {
   Observer& operator=(const Observer&) = delete;
   virtual ~Observer() = default;
 
-  /// As warnings call it.
+  /// The name of the observer in warnings.
   virtual std::string name() const = 0;
 
   /// Once, in resume(), or before the first step of a loop without it. No other event comes before it.
@@ -47,6 +47,7 @@ class Observer {
   virtual Verdict on_step(const StepDone&) { return Verdict::go_on; }
   /// Several times during an evaluation.
   virtual void on_evaluating(const Evaluating&) {}
+  /// After an evaluation, when the model has its parameters again where their moving average was evaluated.
   virtual Verdict on_evaluated(const Evaluated&) { return Verdict::go_on; }
   /// Once a snapshot can be loaded, which may be some steps after it was asked for.
   virtual void on_snapshot(const SnapshotSaved&) {}

@@ -135,7 +135,7 @@ class CapturedStep {
   std::unique_ptr<StepCapture> capture_;
   Way way_ = Way::plain;
   std::int64_t plain_steps_ = 0;
-  std::int64_t size_ = 0;  ///< Of this step's batch, as `numel` counts.
+  std::int64_t size_ = 0;  ///< Size of this step's batch, as `numel` counts.
   std::int64_t largest_ = 0;
   std::int64_t captured_size_ = 0;  ///< 0 until both parts are captured.
   // What the captured operations read and write.

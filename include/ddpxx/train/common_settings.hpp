@@ -1,8 +1,6 @@
-// ddpxx/train/common_settings.hpp — the settings by which all ranks must act alike, and what snapshots record beside
-// those of the program.
+// ddpxx/train/common_settings.hpp — the settings by which all ranks must act alike.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,32 +8,9 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/data/concept.hpp>
-#include <ddpxx/optim/parameter_groups_config.hpp>
+#include <ddpxx/train/recorded_settings.hpp>
 
 namespace ddpxx {
-
-/// What the datasets want to be recorded. Another training text is another run; another validation text deserves a
-/// warning, since losses before and after are not comparable.
-template <MapDataset Dataset>
-Settings data_settings(const Dataset& dataset, const Dataset* validation) {
-  auto settings = recorded_facts(dataset);
-  if (validation == nullptr) return settings;
-  const auto facts = settings;
-  for (auto fact : recorded_facts(*validation)) {
-    const auto is_equal = [&fact](const Setting& other) {
-      return other.path == fact.path && other.value == fact.value;
-    };
-    if (std::any_of(facts.begin(), facts.end(), is_equal)) continue;
-    fact.path = "validation: " + fact.path;
-    fact.resume = Resume::warn;
-    settings.push_back(std::move(fact));
-  }
-  return settings;
-}
-
-/// The parameter groups of a config, as far as `recorded` does not have them: a program may set them in code. Snapshots
-/// keep them, because they decide what a file for PyTorch can say.
-Settings unrecorded_groups(const ParameterGroupsConfig& groups, const Settings& recorded);
 
 namespace detail {
 

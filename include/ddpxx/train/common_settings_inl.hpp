@@ -6,21 +6,10 @@
 #include <array>
 #include <string_view>
 
-#include <ddpxx/config/part_settings.hpp>
 #include <ddpxx/core/setting.hpp>
-#include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/train/common_settings.hpp>
 
 namespace ddpxx {
-
-DDPXX_INLINE Settings unrecorded_groups(const ParameterGroupsConfig& groups, const Settings& recorded) {
-  if (groups == ParameterGroupsConfig{}) return {};
-  auto settings = part_settings(groups, "parameter_groups");
-  std::erase_if(settings, [&](const Setting& setting) {
-    return std::ranges::find(recorded, setting.path, &Setting::path) != recorded.end();
-  });
-  return settings;
-}
 
 DDPXX_INLINE Settings detail::common_of_all(Settings common, const Settings& of_data, const Settings& recorded) {
   constexpr std::array<std::string_view, 6> kOwn{"training.metrics", "training.csv",      "training.tensorboard",

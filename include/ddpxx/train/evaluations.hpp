@@ -38,23 +38,24 @@ class Evaluations {
   Evaluations(std::shared_ptr<const Dataset> validation, const Group& group, Options options)
       : validation_{std::move(validation)}, group_{&group}, options_{std::move(options)} {}
 
-  /// Evaluates the model after step `step`, reports the result, and keeps it. `loss_of(batch)` is the model's `Loss`.
+  /// Evaluates the model after step `step`, and keeps the result, which the caller reports. `report` is told of the
+  /// progress. `loss_of(batch)` is the model's `Loss`.
   /// Ranks   Collective.
   /// Errors  `config` without a validation set, and where the ranking or the early stopping name a number that the
   ///         evaluation does not have; those of `ddpxx::evaluate`.
   template <class LossOf>
-  EvaluationResult evaluate(std::int64_t step, std::int64_t epoch, RunReport& report, LossOf&& loss_of) {
+  Evaluated evaluate(std::int64_t step, std::int64_t epoch, RunReport& report, LossOf&& loss_of) {
     if (!validation_) throw Error{Errc::config, "there is no validation set to evaluate on"};
-    auto result = ddpxx::evaluate(*validation_, *group_, options_.batch_size, options_.samples,
-                                  std::forward<LossOf>(loss_of), [&](std::int64_t samples, std::int64_t all_samples) {
-                                    report.show(Evaluating{step, samples, all_samples});
-                                  });
+    const auto result =
+        ddpxx::evaluate(*validation_, *group_, options_.batch_size, options_.samples, std::forward<LossOf>(loss_of),
+                        [&](std::int64_t samples, std::int64_t all_samples) {
+                          report.show(Evaluating{step, samples, all_samples});
+                        });
     last_ = {step, epoch, result.mean_loss, result.samples, result.metrics};
     done_at_ = step;
     check_early_stopping(options_.early_stopping, *last_);
-    report.show(*last_);
     rank(step);
-    return result;
+    return *last_;
   }
 
   /// Whether the model after step `step` needs no evaluation: it was evaluated, or comes from a snapshot.
@@ -118,7 +119,7 @@ class Evaluations {
   Options options_;
   std::optional<Evaluated> last_;
   std::int64_t done_at_ = -1;
-  double value_ = 0;        ///< By which the last evaluation is ranked.
+  double value_ = 0;        ///< The number by which the last evaluation is ranked.
   std::vector<Best> best_;  ///< Those of which this start has saved a snapshot, among the best ones at that time.
 };
 

@@ -125,7 +125,7 @@ class GradientPass {
       return batch.to(device_);
   }
 
-  /// Adds the loss of a batch with so many targets to those of the step.
+  /// Adds the loss of a batch, which has `targets` targets, to those of the step.
   static void add_loss(const Loss& loss, std::int64_t targets, LastStep& step) {
     step.metrics.add(loss.metrics, targets);
     step.loss = step.loss.defined() ? step.loss + loss.sum.detach() : loss.sum.detach();

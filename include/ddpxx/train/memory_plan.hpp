@@ -32,8 +32,8 @@ struct MemoryPlan {
   std::int64_t parameters = 0;   ///< At rest: what the model computes with, and copies that the optimizer steps.
   std::int64_t gradients = 0;    ///< At rest: none where parameters are stepped in backward.
   std::int64_t optimizer = 0;    ///< At rest: its state, and the parameters' average if one is kept.
-  std::int64_t buckets = 0;      ///< Of a step, for a batch of any size: gathered layers, gradients that are sent.
-  std::int64_t activations = 0;  ///< Of a step, in proportion to the batch.
+  std::int64_t buckets = 0;      ///< In a step, for a batch of any size: gathered layers, gradients that are sent.
+  std::int64_t activations = 0;  ///< In a step, in proportion to the batch.
   std::int64_t inputs = 0;       ///< The batches of a step.
 
   std::int64_t states() const { return parameters + gradients + optimizer; }
@@ -51,7 +51,7 @@ struct PlannedRun {
   typename Optimizer::Config optimizer = {};
   typename Precision::Config precision = {};
   typename Strategy::Config strategy = {};
-  std::int64_t period = 1;         ///< The policy of recompute repeats after so many layers: the K of every:K.
+  std::int64_t period = 1;         ///< Number of layers after which the policy of recompute repeats: the K of every:K.
   std::int64_t probe_samples = 8;  ///< The larger of the two batches that are tried.
 };
 
@@ -62,7 +62,7 @@ struct MemoryProbe {
   MemoryPlan rest;       ///< The states, and the inputs of one batch.
   double saved = 0;      ///< Beside the states, when forward has ended.
   double peak = 0;       ///< Beside the states, in a whole step.
-  double kept = 0;       ///< Of that, what a step leaves to the next.
+  double kept = 0;       ///< The part of `peak` that a step leaves to the next.
   double gradients = 0;  ///< All of this rank, where they have memory only in a step.
 };
 
@@ -178,8 +178,9 @@ MemoryPlan plan_memory(const PlannedRun<Strategy, Precision, Optimizer>& run, co
   const auto together = detail::layers_taken_together(run, make_model);
   const auto period = std::clamp<std::int64_t>(std::lcm(run.period, together.in_unit), 1, run.layers);
   const auto pools_are_full = std::max<std::int64_t>(5, 3 * std::min(together.in_bucket, run.layers));
-  // As far from a whole number of periods as the whole depth is, and the last bucket about as full; where both would
-  // make a model much deeper, the bucket may be half a bucket fuller or emptier.
+  // The shallow model has as many layers beyond a whole number of periods as the whole depth has, and a last bucket
+  // that is about as full. Where both together would make it much deeper, the bucket may be half a bucket fuller or
+  // emptier.
   const auto both = std::lcm(period, together.in_bucket);
   const auto step = both <= pools_are_full ? both : period;
   const auto shallow = pools_are_full + ((run.layers - pools_are_full) % step + step) % step;

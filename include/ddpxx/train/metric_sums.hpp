@@ -37,7 +37,7 @@ std::vector<NamedSum> join_metrics(std::span<std::vector<NamedSum>> parts);
 /// Adds up the metrics that a model returns beside its loss.
 class MetricSums {
  public:
-  /// Adds the metrics of a batch that counts so many targets.
+  /// Adds the metrics of a batch, which has `targets` targets.
   /// Errors  `config` for other names than in the calls before.
   void add(const std::vector<NamedSum>& metrics, std::int64_t targets) {
     expect(metrics);
@@ -84,7 +84,7 @@ class MetricSums {
  private:
   struct Sum {
     at::Tensor sum = {};
-    at::Tensor count = {};  ///< Of the metrics that have a count of their own.
+    at::Tensor count = {};  ///< Sum of the counts, for a metric that has a count of its own.
     double counted = 0;     ///< Targets of the batches whose metric has no count of its own.
   };
   static void add_to(at::Tensor& total, const at::Tensor& value) {

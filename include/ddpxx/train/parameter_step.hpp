@@ -278,7 +278,7 @@ class ParameterStep {
   Stepper optimizer_;
   /// Views of this rank's gradients, sorted as the model's parameters; their norm is computed.
   std::vector<at::Tensor> gradients_;
-  std::vector<at::Tensor> norms_;  ///< Of the segments that this step's backward has stepped.
+  std::vector<at::Tensor> norms_;  ///< Gradient norms of the segments that this step's backward has stepped.
   Scaler scaler_;                  ///< The loss scale; an empty type where the precision does not scale the loss.
   std::vector<SliceHook> hooks_;
 };

@@ -35,10 +35,10 @@ namespace detail {
 inline std::filesystem::path with_time(const std::string& pattern, std::time_t now) {
   std::tm parts{};
   ::localtime_r(&now, &parts);
-  std::array<char, 4096> room{};
-  const auto size = std::strftime(room.data(), room.size(), pattern.c_str(), &parts);
+  std::array<char, 4096> buffer{};
+  const auto size = std::strftime(buffer.data(), buffer.size(), pattern.c_str(), &parts);
   if (size == 0) throw Error{Errc::config, "the run folder's name \"" + pattern + "\" is too long"};
-  return std::string{room.data(), size};
+  return std::string{buffer.data(), size};
 }
 
 /// Tells the runs of a launcher apart. A run that was started by hand has no name, nor has one that its launcher calls

@@ -148,7 +148,7 @@ class StepBatches {
   DistributedSampler sampler_;
   Cursor cursor_;
   std::int64_t left_ = 0;          ///< Samples of this rank until the end of the epoch.
-  NextBatch<Dataset> next_batch_;  ///< Of this epoch's loader; empty before it is made.
+  NextBatch<Dataset> next_batch_;  ///< The loader of this epoch; empty before it is made.
 };
 
 }  // namespace ddpxx

@@ -50,7 +50,7 @@ class HostCopy {
 struct RankFacts {
   std::int64_t targets = 0;       ///< In this step's batches.
   bool votes_to_stop = false;     ///< Its time is over, or one of its observers asked to stop.
-  bool asked_to_stop = false;     ///< By a signal, or by the program that it is part of.
+  bool asked_to_stop = false;     ///< A signal, or the program, asked it to stop.
   bool save_due = false;          ///< It is time to save; only rank 0 sets this.
   bool snapshot_written = false;  ///< Its part of the snapshot that is being written in the background.
   std::uint16_t last_calls = 0;   ///< A number for the layers called, and the gradients sent, in the last step.
@@ -59,7 +59,7 @@ struct RankFacts {
 /// What one rank knows of the last step on its device only: 0-dim tensors, undefined where there is nothing to send.
 struct LastStep {
   at::Tensor loss = {};     ///< The sum over this rank's targets.
-  at::Tensor norm = {};     ///< Of this rank's gradients, where the ranks step different ones.
+  at::Tensor norm = {};     ///< Norm of this rank's gradients, where the ranks step different ones.
   at::Tensor skipped = {};  ///< 1 if the step was left out, else 0.
   MetricSums metrics = {};  ///< The model's own; all ranks have equal names.
 };

@@ -20,7 +20,7 @@ namespace ddpxx {
 /// One optimizer step whose numbers have arrived, with the votes that the ranks sent when they started it.
 struct CompletedStep {
   StepDone row;
-  double targets = 0;             ///< Of all ranks.
+  double targets = 0;             ///< Targets of all ranks in this step.
   bool stop_voted = false;        ///< At least one rank was out of time, or an observer asked to stop.
   bool stop_asked = false;        ///< At least one rank was asked to stop.
   bool save_due = false;          ///< It was time to save.
@@ -37,9 +37,9 @@ class StepLog {
 
   explicit StepLog(int world_size) : world_size_{world_size} {}
 
-  /// A step that has been launched: its row lacks the loss, the norm, the scale and the metrics. `norm` is undefined
-  /// where each rank has one of its own, which goes with the facts of the next step. `scale` is undefined where the
-  /// loss is not scaled, and not written to after this call. `metrics` are the names of the step's metrics.
+  /// Adds a step that has been started: its row lacks the loss, the norm, the scale and the metrics. `norm` is
+  /// undefined where each rank has one of its own, which goes with the facts of the next step. `scale` is undefined
+  /// where the loss is not scaled, and not written to after this call. `metrics` are the names of the step's metrics.
   void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm, const at::Tensor& scale = {},
             std::vector<std::string> metrics = {}) {
     UnderWay step{std::move(row), HostCopy{facts}, std::nullopt, std::nullopt, std::move(metrics)};

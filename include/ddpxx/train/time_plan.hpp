@@ -13,7 +13,7 @@ namespace ddpxx {
 /// The ranks and links of the run that is asked about.
 struct PlannedMachine {
   LinkConfig link = {};
-  /// Number of ranks that share one core; all that they do takes so many times longer.
+  /// Number of ranks that share one core, by which the time of their computation is multiplied.
   double ranks_per_core = 1.0;
   /// Whether collectives run beside the computation. They do not where the core that computes also moves their bytes.
   bool overlaps = true;

@@ -22,11 +22,11 @@
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/optim/concept.hpp>
-#include <ddpxx/optim/ema.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/averaged_model.hpp>
 #include <ddpxx/train/captured_step.hpp>
 #include <ddpxx/train/check_group_device.hpp>
 #include <ddpxx/train/decay_rule.hpp>
@@ -134,9 +134,9 @@ class TrainStep {
                         groups_.table,
                         model_->named_parameters().keys()},
         gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size()},
+        averaged_model_{config_.ema_decay, strategy_},
         log_{group.size()} {
     if (config_.capture) captured_.emplace(config_.capture(device_));
-    if (config.ema_decay > 0) average_.emplace(EMAConfig{.decay = config.ema_decay}, strategy_.slices());
   }
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
@@ -148,7 +148,8 @@ class TrainStep {
   /// After an exception in a forward or backward pass the step may be tried again.
   /// Errors  `data` for no batch, and when the batches of the first step count no targets; `peer` on every rank where
   ///         the model's metrics in the first step differ between the ranks; `config` where those of a later batch have
-  ///         other names, and inside of read_all(); those of `StepLog::pop` about an earlier step.
+  ///         other names, inside of read_all(), and while the model has the average of exchange_average(); those of
+  ///         `StepLog::pop` about an earlier step.
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> step(const Batches& batches, const StepNotes& notes = {}) {
     static_assert(explain_model<Model, std::ranges::range_value_t<Batches>>());
@@ -159,6 +160,7 @@ class TrainStep {
       throw Error{Errc::config,
                   "step() was called while the last steps are reported, as from an observer during an evaluation: call "
                   "it after that"};
+    averaged_model_.expect_parameters("step()");
     if (!captured_) return do_step(batches, notes);
     std::optional<CompletedStep> done;
     captured_->run([&] { done = do_step(batches, notes); });
@@ -216,29 +218,19 @@ class TrainStep {
   /// Exchanges the parameters and their moving average: the model computes with the average after the first call, and
   /// with the parameters after the second. Does nothing where no average is kept.
   /// Ranks   Collective.
-  void exchange_average() {
-    if (!average_) return;
-    strategy_.wait_pending();  // pending all-gathers read the memory that swap() overwrites
-    average_->swap();
-    strategy_.finish_step();
-    model_has_average_ = false;
-  }
+  void exchange_average() { averaged_model_.exchange(); }
 
   /// Exchanges this rank's parameters and their average back after an exception between two calls of
   /// exchange_average().
   /// Ranks   Local. The model itself gets its parameters back at the next step or make_whole(), since that may take a
   ///         collective.
-  void take_back_average() noexcept {
-    if (!average_) return;
-    average_->swap();
-    model_has_average_ = true;
-  }
+  void take_back_average() noexcept { averaged_model_.take_back(); }
 
   /// Gives the model of every rank all parameters, with equal values, until the next step; under FSDP not with
   /// whole_at_end=false.
   /// Ranks   Collective.
   void make_whole() {
-    show_parameters();
+    averaged_model_.show_parameters();
     strategy_.make_whole();
     share_buffers();
   }
@@ -277,11 +269,13 @@ class TrainStep {
   }
 
   /// All that a step changes, for a snapshot to write or to read into.
+  /// Errors  `config` while the model has the average of exchange_average().
   RunState state() const {
+    averaged_model_.expect_parameters("state()");
     RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), parameter_step_.optimizer().moments()),
                    {},
                    optimizer_name()};
-    if (average_) state.parts.push_back(moment_part(strategy_.trainable(), average_->average()));
+    if (auto average = averaged_model_.state()) state.parts.push_back(std::move(*average));
     for (const auto& buffer : model_->named_buffers())
       state.whole.emplace_back("model." + buffer.key(), buffer.value());
     for (auto& value : parameter_step_.state()) state.whole.push_back(std::move(value));
@@ -293,14 +287,12 @@ class TrainStep {
   void resume_at(std::int64_t step, std::int64_t tokens, const HeldState& held) {
     log_ = StepLog{group_->size()};  // drops the steps that were under way: they are not those before the snapshot
     last_step_ = {};
-    strategy_.finish_step();  // the model computes with what was read
+    averaged_model_.resume_at(step, held.average);
     step_ = step;
     tokens_ = tokens;
     if (!held.optimizer) parameter_step_.reset_optimizer();
     if (!held.scale) parameter_step_.reset_scale(precision_);
     if constexpr (CountsOptimizerSteps<Stepper>) parameter_step_.optimizer().resume_at(held.optimizer ? step : 0);
-    if (average_ && held.average) average_->resume_at(step);
-    if (average_ && !held.average) average_.emplace(EMAConfig{.decay = config_.ema_decay}, strategy_.slices());
     if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
   }
 
@@ -333,7 +325,7 @@ class TrainStep {
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> do_step(const Batches& batches, const StepNotes& notes) {
     has_changed_parameters_ = false;
-    show_parameters();
+    averaged_model_.show_parameters();
     parameter_step_.begin(step_);
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;
@@ -355,7 +347,7 @@ class TrainStep {
       if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
       has_changed_parameters_ = true;
       norm = parameter_step_.step(found_inf, captured());
-      finish_step();
+      averaged_model_.finish_step();
     } catch (...) {
       if (parameter_step_.has_stepped_in_backward()) has_changed_parameters_ = true;
       last_step_ = std::move(before);  // goes with the facts of the next attempt
@@ -375,24 +367,6 @@ class TrainStep {
                .samples = notes.samples},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
-  }
-
-  /// Gives the model the parameters again where take_back_average() has left copies of their average in it.
-  /// Ranks   Collective.
-  void show_parameters() {
-    if (!model_has_average_) return;
-    strategy_.wait_pending();  // gathers of the average, which the exception has left under way
-    strategy_.finish_step();
-    model_has_average_ = false;
-  }
-
-  /// Adds the stepped parameters to their moving average, and finishes the strategy's step.
-  void finish_step() {
-    // Where ranks drift apart, the strategy may average their parameters here, and the moving average takes the result.
-    // Other strategies start to send the parameters here, so that the moving average reads them before.
-    if (average_ && !LetsRanksDrift<Strategy>) average_->update();
-    strategy_.finish_step();
-    if (average_ && LetsRanksDrift<Strategy>) average_->update();
   }
 
   /// Each step returns the metrics that the first one has returned: the facts of the next step hold one sum and one
@@ -456,16 +430,15 @@ class TrainStep {
   Strategy strategy_;
   ParameterStep<Optimizer, Precision, Strategy> parameter_step_;
   GradientPass<Model, Optimizer, Precision, Strategy> gradient_pass_;
-  std::optional<EMA> average_;
+  AveragedModel<Strategy> averaged_model_;
   std::optional<CapturedStep> captured_;  ///< None where steps are not captured.
   StepLog log_;
   LastStep last_step_;                     ///< Facts of the current step, which are sent with those of the next one.
-  std::vector<std::string> metric_names_;  ///< Of the first step that this object has done.
+  std::vector<std::string> metric_names_;  ///< The metrics of the first step that this object has done.
   std::int64_t first_step_ = 0;            ///< Its number; 0 before it.
   bool targets_checked_ = false;
-  bool has_changed_parameters_ = false;  ///< By a step that an exception has ended.
+  bool has_changed_parameters_ = false;  ///< A step that an exception has ended has changed parameters.
   bool is_reading_all_ = false;          ///< read_all() has closed the log.
-  bool model_has_average_ = false;       ///< Copies in the model may hold the average, after take_back_average().
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;
   Clock::time_point started_ = Clock::now();

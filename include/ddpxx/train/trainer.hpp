@@ -1,7 +1,6 @@
 // ddpxx/train/trainer.hpp — the training loop; it knows optimizers, strategies and datasets by their concepts only.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <iostream>
@@ -10,6 +9,7 @@
 #include <ranges>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,7 +39,6 @@
 #include <ddpxx/snapshot/run_info.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/check_trainer.hpp>
-#include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/config_hash.hpp>
 #include <ddpxx/train/config_walks.hpp>
 #include <ddpxx/train/configured_observers.hpp>
@@ -51,6 +50,7 @@
 #include <ddpxx/train/evaluations.hpp>
 #include <ddpxx/train/gpu_memory.hpp>
 #include <ddpxx/train/loaded_run.hpp>
+#include <ddpxx/train/recorded_settings.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/step_capture.hpp>
 #include <ddpxx/train/stop_request.hpp>
@@ -144,15 +144,8 @@ class Trainer {
                       .keep_best = config.snapshot.keep_best,
                       .ranking = {config.snapshot.best_by, config.snapshot.best_mode}}} {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
-    auto& settings = record_.settings;
-    for (auto& fact : data_settings(batches_.dataset(), parts_.validation.get())) settings.push_back(std::move(fact));
-    for (auto& setting : unrecorded_groups(config.parameter_groups, settings)) settings.push_back(std::move(setting));
-    settings.push_back({"the number of training samples", std::to_string(batches_.num_samples()), Resume::must_match});
-    settings.push_back({"the order of the samples", batches_.order_name(), Resume::must_match});
-    // Where the program has no record, nothing else says that the place in the data is one in another order.
-    if (std::ranges::find(settings, "training.seed", &Setting::path) == settings.end())
-      settings.push_back({"training.seed", std::to_string(config.training.seed), Resume::must_match});
-    settings.push_back({"global batch", std::to_string(run_began().global_batch())});
+    record_.settings =
+        recorded_settings(std::move(record_.settings), config, batches_, parts_.validation.get(), group.size());
     on_rank_zero(group, Errc::config, [&] {
       add_configured_observers(report_, config_.training, config_.early_stopping,
                                parts_.screen != nullptr ? *parts_.screen : std::cout);
@@ -279,27 +272,33 @@ class Trainer {
   /// moving average where training.ema_decay keeps one. Reports all steps that are under way first. After an exception
   /// the model has its parameters again from the next step, evaluation or close() on.
   /// Ranks   Collective.
-  /// Errors  `config` without a validation set, and where snapshot.keep_best or early_stopping.metric name a number
-  ///         that the evaluation does not have; `peer` where the model returns other metrics on other ranks.
+  /// Errors  `config` without a validation set, during an evaluation, and where snapshot.keep_best or
+  ///         early_stopping.metric name a number that the evaluation does not have; `peer` where the model returns
+  ///         other metrics on other ranks.
   EvaluationResult evaluate() {
+    expect_no_evaluation("evaluate()");
     read_all_steps();
     step_.share_buffers();
-    const auto result = [&] {
-      step_.exchange_average();
+    step_.exchange_average();
+    const auto evaluated = [&] {
       try {
+        is_evaluating_ = true;
         return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, [this](const Batch& batch) {
           const EvaluationMode mode{step_.model()};
           return step_.loss_of(batch);
         });
       } catch (...) {
+        is_evaluating_ = false;
         step_.take_back_average();
         throw;
       }
     }();
+    is_evaluating_ = false;
     step_.exchange_average();
     if (is_closed_) step_.make_whole();
+    report_.show(evaluated);  // the model has its parameters again, which an observer may save
     step_.restart_clock();
-    return result;
+    return {evaluated.val_loss, evaluated.samples, evaluated.metrics};
   }
 
   /// Whether the last step is the one that this run has saved or loaded last.
@@ -310,16 +309,17 @@ class Trainer {
   /// snapshot.busy=skip and the save before it is still under way, or if it cannot be written and
   /// snapshot.on_failure=go_on. Reports all steps that are under way first.
   /// Ranks   Collective.
-  /// Errors  `config` without a save_dir, before resume() and after close(); `storage` where it cannot be written;
-  ///         `memory` on every rank where one has no memory for it.
+  /// Errors  `config` without a save_dir, before resume(), after close() and during an evaluation; `storage` where it
+  ///         cannot be written; `memory` on every rank where one has no memory for it.
   void save() {
+    expect_no_evaluation("save()");
     read_all_steps();
+    // The votes of this step may have been read just now, and with them that it ends the training.
+    if (wants_last_evaluation() && !is_evaluated()) evaluate();
     if (snapshots_.has_saved(steps_done())) {
       save_due_ = false;
       return;
     }
-    // The votes of this step may have been read just now, and with them that it ends the training.
-    if (wants_last_evaluation() && !is_evaluated()) evaluate();
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
     const auto state = step_.state();
     const RunInfo run{.step = steps_done(),
@@ -420,6 +420,14 @@ class Trainer {
     is_closed_ = false;
   }
 
+  /// Errors  `config` during an evaluation, in which an observer may call the trainer.
+  void expect_no_evaluation(std::string_view call) const {
+    if (is_evaluating_)
+      throw Error{Errc::config, std::string{call} +
+                                    " was called during an evaluation, as by an observer's on_evaluating: call it "
+                                    "when the evaluation has ended, such as in on_evaluated"};
+  }
+
   /// Whether the last step ends the training, and its snapshot has the numbers of an evaluation.
   bool wants_last_evaluation() const {
     return config_.training.eval_every > 0 && steps_done() > 0 && !had_ended_ &&
@@ -427,6 +435,7 @@ class Trainer {
   }
 
   void do_step(const auto& batches, std::int64_t epoch) {
+    expect_no_evaluation("step()");
     had_ended_ = finished();
     if (!has_begun_) begin_report();  // a loop without resume()
     const StepNotes notes{.epoch = epoch,
@@ -537,7 +546,7 @@ class Trainer {
   Group* group_;
   Config config_;
   ConfigRecord record_;      ///< With what the trainer itself adds to its settings.
-  std::string config_hash_;  ///< Of the settings as they were given.
+  std::string config_hash_;  ///< Hash of the settings as they were given.
   Parts parts_;
   std::unique_ptr<DeterministicMode> deterministic_;  ///< Null unless training.deterministic is set.
   Step step_;
@@ -551,6 +560,7 @@ class Trainer {
   std::int64_t stood_at_ = 0;     ///< The step of the last snapshot that was loaded.
   std::int64_t saved_at_ = 0;     ///< When that snapshot was saved, if it is one of save_dir; else 0.
   bool has_begun_ = false;        ///< resume() was called, and close() was not yet.
+  bool is_evaluating_ = false;    ///< An evaluation is under way, and observers may be told of it.
   bool is_closed_ = false;        ///< close() has made the model whole, and no step has followed.
   bool has_told_step_ = false;    ///< The launcher knows that a step is done.
   bool has_ended_epoch_ = false;  ///< The last step was the last one of an epoch.

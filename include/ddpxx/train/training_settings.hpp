@@ -60,14 +60,16 @@ struct TrainingConfig {
         field<&TrainingConfig::save_dir>(
             "Place of the snapshots, a folder or s3://bucket/prefix; a run resumes from the newest there",
             Output::folder, Resume::free),
-        field<&TrainingConfig::save_every>("Save every so many optimizer steps; 0 only at the end", at_least(0),
-                                           Unit::steps, Resume::free),
-        field<&TrainingConfig::save_every_epochs>("Save every so many epochs; 0 only at the end", at_least(0),
-                                                  Unit::epochs, Resume::free),
-        field<&TrainingConfig::save_every_time>("Save when this time has passed since the last save; 0 only at the end",
-                                                at_least(0.0), Unit::seconds, Resume::free),
-        field<&TrainingConfig::eval_every>("Evaluate every so many optimizer steps and at the end; 0 is never",
+        field<&TrainingConfig::save_every>("Optimizer steps between two snapshots; 0 saves only at the end",
                                            at_least(0), Unit::steps, Resume::free),
+        field<&TrainingConfig::save_every_epochs>("Epochs between two snapshots; 0 saves only at the end", at_least(0),
+                                                  Unit::epochs, Resume::free),
+        field<&TrainingConfig::save_every_time>(
+            "Save when this time has passed since the last save; 0 saves only at the end", at_least(0.0), Unit::seconds,
+            Resume::free),
+        field<&TrainingConfig::eval_every>(
+            "Optimizer steps between two evaluations, with one more at the end; 0 makes none", at_least(0),
+            Unit::steps, Resume::free),
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
                                              Unit::samples, Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
