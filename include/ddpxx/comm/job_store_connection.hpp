@@ -40,7 +40,7 @@ struct WaitResult {
 /// A connection to a `JobStoreServer`, for one thread at a time. No call waits longer than `kAnswerTime` beyond its
 /// deadline.
 /// Errors  `peer` from every call: the store is gone, it did not answer by the deadline, or it refused the request.
-///         After the first two the connection is closed, and so is every later call's answer.
+///         After the first two the connection is closed, and every later call fails.
 class JobStoreConnection {
  public:
   using Clock = std::chrono::steady_clock;

@@ -16,7 +16,7 @@ namespace ddpxx {
 /// ranks in log2(W) messages, and its bytes follow each other.
 double seconds_of(const RecordedCall& call, const LinkConfig& link);
 
-/// An all-reduce of so many bytes on each rank, and the time that it took.
+/// The size of an all-reduce on each rank, and the time that it took.
 struct MeasuredAllReduce {
   std::int64_t bytes = 0;
   double seconds = 0.0;

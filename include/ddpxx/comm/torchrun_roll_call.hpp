@@ -23,12 +23,12 @@ namespace detail {
 /// of a process. The number of restarts cannot separate one start from the next, because each of torchrun's agents
 /// counts its own failures only. The ranks separate the starts themselves, by turns:
 ///
-/// - A rank claims its number in the first turn in which nobody has claimed it. A number that is taken proves that the
+/// - A rank claims its number in the first turn in which no rank has claimed it. A number that is taken proves that the
 ///   ranks have been started again since, and ends that turn.
 /// - Once all numbers of a turn are claimed, each rank confirms that it is there: a claim may be older than this start,
 ///   and a rank of an earlier start cannot confirm, because it ended before this one began.
 ///
-/// Each of the two halves of a turn ends once, for all ranks: whoever first writes its result decides it.
+/// Each of the two halves of a turn ends once, for all ranks: the rank that first writes its result decides it.
 class TorchrunRoll {
  public:
   TorchrunRoll(c10d::Store& store, RollCall& call) : store_{&store}, call_{&call} {}

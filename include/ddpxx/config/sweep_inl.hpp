@@ -135,7 +135,7 @@ class SweepReader {
   bool belongs_to(const std::string& key, const std::string& argument) const {
     const auto* row = table_ == nullptr ? nullptr : table_->meaning_of(key_of_argument(key, table_)).row;
     if (row != nullptr) return !row->type->is_switch;
-    // By its name alone, `--key` might be a switch in front of a setting.
+    // Only the name of `--key` is known: it might be a switch in front of a setting.
     return secrecy_of(key, table_) != Secrecy::none && !looks_like_sweep(argument.substr(argument.find('=') + 1));
   }
 

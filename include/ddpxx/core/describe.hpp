@@ -86,7 +86,7 @@ struct BoundValue {
 struct Range {
   std::optional<Bound> low{};
   std::optional<Bound> high{};
-  bool is_of_time = false;  ///< Of a std::chrono duration: the bounds are seconds.
+  bool is_of_time = false;  ///< The field is a std::chrono duration, and the bounds are seconds.
 };
 
 constexpr Range above(BoundValue low) { return {.low = Bound{low.value, true}}; }

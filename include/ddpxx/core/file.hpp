@@ -65,11 +65,11 @@ class File {
   /// Whether the path is a name of this file; a symbolic link to the file is none.
   bool is_at(const std::filesystem::path& path) const;
 
-  /// Reads until `room` is full or the file ends; returns the number of bytes.
-  std::size_t read(std::span<std::byte> room);
+  /// Reads until `buffer` is full or the file ends; returns the number of bytes.
+  std::size_t read(std::span<std::byte> buffer);
 
-  /// The same from `offset` on.
-  std::size_t read_at(std::size_t offset, std::span<std::byte> room);
+  /// Reads from `offset` on until `buffer` is full or the file ends; returns the number of bytes.
+  std::size_t read_at(std::size_t offset, std::span<std::byte> buffer);
 
   /// Appends all bytes. The disk begins with them while the rest of a large file is still coming, so that sync() has
   /// less to wait for.

@@ -84,10 +84,11 @@ DDPXX_INLINE bool detail::is_name_of(const struct ::stat& file, const std::files
 
 DDPXX_INLINE bool File::is_at(const std::filesystem::path& path) const { return detail::is_name_of(status(), path); }
 
-DDPXX_INLINE std::size_t File::read(std::span<std::byte> room) {
+DDPXX_INLINE std::size_t File::read(std::span<std::byte> buffer) {
   std::size_t filled = 0;
-  while (filled < room.size()) {
-    const auto count = failpoint_fails("io") ? -1 : ::read(descriptor(), room.data() + filled, room.size() - filled);
+  while (filled < buffer.size()) {
+    const auto count =
+        failpoint_fails("io") ? -1 : ::read(descriptor(), buffer.data() + filled, buffer.size() - filled);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw file_error(code_, "cannot read", path_);
     if (count == 0) break;
@@ -96,11 +97,11 @@ DDPXX_INLINE std::size_t File::read(std::span<std::byte> room) {
   return filled;
 }
 
-DDPXX_INLINE std::size_t File::read_at(std::size_t offset, std::span<std::byte> room) {
+DDPXX_INLINE std::size_t File::read_at(std::size_t offset, std::span<std::byte> buffer) {
   std::size_t filled = 0;
-  while (filled < room.size()) {
+  while (filled < buffer.size()) {
     const auto count = failpoint_fails("io") ? -1
-                                             : ::pread(descriptor(), room.data() + filled, room.size() - filled,
+                                             : ::pread(descriptor(), buffer.data() + filled, buffer.size() - filled,
                                                        static_cast<off_t>(offset + filled));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw file_error(code_, "cannot read", path_);

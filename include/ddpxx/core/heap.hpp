@@ -31,7 +31,8 @@ inline bool glibc_allocates() {
   return is_counted;
 }
 
-/// Whether this process may reserve addresses that it does not use, and nobody has set what the heap does.
+/// Whether this process may reserve addresses that it does not use, and no variable of the environment sets what the
+/// heap does.
 inline bool heap_may_grow() {
   constexpr std::array kLimits{RLIMIT_AS, RLIMIT_DATA};
   constexpr std::array kSettings{"GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_",

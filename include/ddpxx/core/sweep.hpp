@@ -28,7 +28,7 @@ enum class SweepAction { run, print, write_slurm_array };
 
 struct SweepOptions {
   std::filesystem::path folder{};     ///< Empty: a new one, `multirun/<date>_<time>`.
-  std::optional<int> jobs_at_once{};  ///< By default one job after the other.
+  std::optional<int> jobs_at_once{};  ///< None: one job after the other.
   std::string metric{};               ///< What the table compares; `-name` where larger is better. Empty: the loss.
   SweepAction action = SweepAction::run;
 };

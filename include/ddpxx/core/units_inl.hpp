@@ -41,9 +41,10 @@ inline bool take_digits(std::string_view& text, std::string& digits) {
 }
 
 inline std::string fixed(double value, int decimals) {
-  std::array<char, 64> room{};
-  const auto end = std::to_chars(room.data(), room.data() + room.size(), value, std::chars_format::fixed, decimals);
-  return {room.data(), end.ptr};
+  std::array<char, 64> buffer{};
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, decimals);
+  return {buffer.data(), end.ptr};
 }
 
 }  // namespace detail

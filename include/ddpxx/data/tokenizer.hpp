@@ -51,8 +51,7 @@ class Tokenizer {
   /// The id of an added token, such as <|endoftext|>; none if the tokenizer has no such token.
   std::optional<std::int64_t> find_added(std::string_view token) const;
 
-  /// The bytes of the tokens, one after the other. The bytes are not valid UTF-8 if some
-  /// tokens of a character are missing.
+  /// The bytes of the tokens, one after the other. They are not valid UTF-8 if some tokens of a character are missing.
   /// Errors  `data` for an id without a token.
   std::string decode(std::span<const std::int64_t> ids) const;
 

@@ -75,7 +75,7 @@ struct SliceEntry {
   const ArenaEntry* parameter = nullptr;  ///< Its name, shape and group.
   std::int64_t begin = 0;                 ///< In elements from the start of the slice.
   std::int64_t size = 0;
-  std::int64_t offset = 0;  ///< Of the first of these elements from the start of the parameter.
+  std::int64_t offset = 0;  ///< Index of the first of these elements in the parameter.
 };
 
 /// A range of an arena that an optimizer steps: elements of one group in this rank's piece of one segment.

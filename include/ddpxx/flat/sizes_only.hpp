@@ -222,7 +222,7 @@ class SizesOnlyCall {
 /// While the object lives, operations of this thread on floating-point tensors of the CPU compute nothing: they
 /// allocate their results, as LibTorch would. What these tensors hold is undefined. Whole numbers, views, and
 /// operations of which LibTorch knows no sizes, are computed. Autograd records as usual, and its backward pass in this
-/// thread computes nothing either. Memory that nobody writes to costs no time, so that a step of a large model takes
+/// thread computes nothing either. Memory that is never written costs no time, so that a step of a large model takes
 /// milliseconds. Buffers that a kernel has while it runs are left out.
 /// Errors  `NeedsValues` from an operation whose result depends on values.
 class SizesOnly {

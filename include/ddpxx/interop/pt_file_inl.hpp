@@ -125,7 +125,7 @@ inline PtArchive plan_archive(const PickleValue& value, const std::string& opera
 }
 
 /// Returns an upper bound of the archive's size in bytes.
-inline std::size_t room_for(const PtArchive& archive) {
+inline std::size_t max_bytes_of(const PtArchive& archive) {
   constexpr std::size_t kFrame = 1024;  // for a record's two headers and its alignment
   auto bytes = 8 * kFrame + archive.pickle.size();
   for (const auto& tensor : archive.storages.tensors())
@@ -190,7 +190,7 @@ DDPXX_INLINE void write_pt(const std::filesystem::path& path, const PickleValue&
 DDPXX_INLINE std::string pack_pt(const PickleValue& value) {
   const auto archive = detail::plan_archive(value, "cannot pack a .pt file");
   std::string bytes;
-  bytes.reserve(detail::room_for(archive));
+  bytes.reserve(detail::max_bytes_of(archive));
   detail::write_archive(archive,
                         [&](Bytes part) { bytes.append(reinterpret_cast<const char*>(part.data()), part.size()); });
   return bytes;

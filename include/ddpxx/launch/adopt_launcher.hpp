@@ -220,8 +220,9 @@ inline AdoptedLaunch launch_to_adopt() {
 
 /// Sets torchrun's variables for a process that another launcher has started as one of several ranks; rank 0 logs where
 /// its numbers come from and where the ranks meet, unless ddpxx-run has started it. An only rank of mpirun or srun runs
-/// alone, and meets nobody: MASTER_ADDR and MASTER_PORT, which job scripts export for any number of ranks, are unset.
-/// Called while the process has no other threads.
+/// alone, and meets no other rank: MASTER_ADDR and MASTER_PORT, which job scripts export for any number of ranks, are
+/// unset. Called while the process has no other threads.
+///
 /// Errors  those of `launch_to_adopt`.
 inline void adopt_launcher() {
   const auto launch = launch_to_adopt();

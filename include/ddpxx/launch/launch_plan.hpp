@@ -26,7 +26,7 @@ enum class CpuBinding { node, socket, exclusive, core_complex };
 
 /// What an agent starts on its machine.
 struct LaunchPlan {
-  int num_nodes = 1;  ///< The largest number of machines; the run waits for so many at first.
+  int num_nodes = 1;  ///< The largest number of machines, for which the run waits at first.
   int min_nodes = 1;  ///< The number of machines below which the run ends.
   NodeNumbers node_numbers = NodeNumbers::given;
   int node_rank = 0;  ///< Under `by_arrival`, 0 until the agents have met.

@@ -25,7 +25,7 @@ struct EventTime {
 
 /// The first step of this start of the program comes next.
 struct RunBegan {
-  std::int64_t parameters = 0;  ///< Of the model, trained or frozen.
+  std::int64_t parameters = 0;  ///< Elements of all parameters of the model, trained or frozen.
   std::string strategy = {};
   std::string precision = {};
   std::string device = {};
@@ -33,12 +33,12 @@ struct RunBegan {
   std::int64_t ranks = 1;
   std::int64_t batch_size = 0;  ///< Samples that a rank takes at once.
   std::int64_t accumulation_steps = 1;
-  std::int64_t samples = 0;  ///< Of the training set.
+  std::int64_t samples = 0;  ///< Size of the training set.
   std::int64_t steps_per_epoch = 0;
   std::uint64_t seed = 0;
   std::string save_dir = {};  ///< Empty: nothing is saved.
   std::int64_t step = 0;      ///< Steps that are done already.
-  bool goes_on = false;       ///< With a run that was saved in save_dir.
+  bool goes_on = false;       ///< The run goes on from a snapshot in save_dir, or from earlier steps of this trainer.
   /// When the snapshot that it goes on with was saved, in seconds since 1970-01-01 UTC; 0 for none, or if not known.
   std::int64_t saved_at = 0;
   std::int64_t last_step = 0;  ///< Where the run ends; 0 when that is not known.
@@ -50,7 +50,7 @@ struct RunBegan {
 
 /// Memory of a GPU as LibTorch's allocator counts it for this process, in bytes.
 struct GPUMemory {
-  std::int64_t allocated_bytes = 0;  ///< Of tensors that exist now.
+  std::int64_t allocated_bytes = 0;  ///< Memory of the tensors that exist now.
   std::int64_t reserved_bytes = 0;   ///< Held by the allocator, for tensors or free.
   std::int64_t peak_bytes = 0;       ///< Maximum of allocated_bytes since the start of the process.
   std::int64_t retries = 0;          ///< Allocations that had to free the allocator's unused memory first.
@@ -61,18 +61,18 @@ struct StepDone {
   std::int64_t step = 0;  ///< From 1.
   std::int64_t epoch = 0;
   double loss = 0;       ///< Mean over the global batch.
-  double grad_norm = 0;  ///< Of all ranks, before clipping.
+  double grad_norm = 0;  ///< Norm of the averaged gradient, before clipping.
   double learning_rate = 0;
   /// What the loss was multiplied by, on rank 0; none where the precision does not scale the loss.
   std::optional<double> loss_scale = {};
   std::int64_t skipped_steps = 0;  ///< Steps left out since this start, because scaled gradients were not finite.
-  double tokens_per_second = 0;    ///< Of all ranks.
+  double tokens_per_second = 0;    ///< Targets that all ranks together train on in a second.
   double step_ms = 0;
-  std::int64_t peak_memory_bytes = 0;  ///< Of this process, since its start.
+  std::int64_t peak_memory_bytes = 0;  ///< Largest resident memory of this process since its start.
   std::int64_t state_bytes = 0;        ///< This rank's parameters, gradients and optimizer state.
   std::optional<GPUMemory> gpu = {};   ///< None on a CPU.
-  std::int64_t samples = 0;            ///< That all ranks together have trained on since step 0.
-  std::int64_t tokens = 0;             ///< Targets of the loss, of all ranks since step 0.
+  std::int64_t samples = 0;            ///< Samples that all ranks together have trained on since step 0.
+  std::int64_t tokens = 0;             ///< Targets that all ranks together have trained on since step 0.
   Metrics metrics = {};                ///< The model's own, over the global batch.
   EventTime at = {};
 };
@@ -80,7 +80,7 @@ struct StepDone {
 /// An evaluation is under way.
 struct Evaluating {
   std::int64_t step = 0;
-  std::int64_t samples = 0;  ///< That all ranks together have seen.
+  std::int64_t samples = 0;  ///< Samples that all ranks together have evaluated so far.
   std::int64_t all_samples = 0;
 };
 
@@ -89,7 +89,7 @@ struct Evaluated {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   double val_loss = 0;
-  std::int64_t samples = 0;  ///< Of the validation set.
+  std::int64_t samples = 0;  ///< Samples of the validation set that were evaluated.
   Metrics metrics = {};      ///< The model's own, over the validation set.
   EventTime at = {};
 };
@@ -109,7 +109,7 @@ struct RunEnded {
   std::int64_t last_step = 0;  ///< Where the run was to end; 0 when that was not known.
   std::int64_t steps = 0;      ///< Done by this start of the program.
   double seconds = 0;
-  std::optional<Evaluated> best = {};  ///< Of this start's evaluations, the one with the lowest loss.
+  std::optional<Evaluated> best = {};  ///< The evaluation of this start that has the lowest loss.
   std::string saved = {};              ///< The last snapshot; empty where none was saved.
 };
 

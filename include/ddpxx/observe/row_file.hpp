@@ -16,8 +16,8 @@ namespace ddpxx {
 
 /// How the rows of a file look.
 struct RowFormat {
-  std::string_view kind;   ///< As errors call such a file.
-  std::string_view start;  ///< A file that does not begin so is of another kind.
+  std::string_view kind;   ///< The name of such a file in errors.
+  std::string_view start;  ///< The text with which such a file begins.
   /// The step of a row; none for a line that is not a whole row.
   std::optional<std::int64_t> (*step_of)(std::string_view line);
   /// When a row was written, in seconds since 1970-01-01 UTC; none for a line that does not say it. `first` is the
@@ -100,7 +100,7 @@ class RowFile {
   std::string header_;
   bool has_begun_ = false;    ///< It is known whether the run goes on.
   bool has_written_ = false;  ///< A row of this start of the program is in the file.
-  bool has_warned_ = false;   ///< Of a row that could not be written.
+  bool has_warned_ = false;   ///< A warning has told of a row that could not be written.
   bool has_warned_of_loss_ = false;
 };
 

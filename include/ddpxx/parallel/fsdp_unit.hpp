@@ -94,7 +94,7 @@ class FSDPUnit {
    public:
     explicit Node(const std::shared_ptr<OnGradients>& receive) : receive_{receive} {}
     torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-      // A graph that outlives the strategy has nobody left to receive its gradients.
+      // The gradients of a graph that outlives the strategy are dropped.
       if (const auto receive = receive_.lock()) (*receive)(gradients);
       return {};
     }
@@ -116,7 +116,7 @@ class FSDPUnit {
   const Group* group_;
   BufferPool* pool_;
   CopyStream* copies_;
-  CopyStream::Mark started_;  ///< Of the last segment's gather that is under way.
+  CopyStream::Mark started_;  ///< The end of the last segment's copy, while its gather is under way.
   std::vector<ArenaSegment> segments_;
   std::vector<std::size_t> trainable_segments_;
   std::vector<const ArenaEntry*> trainable_;

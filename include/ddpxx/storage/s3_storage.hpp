@@ -219,12 +219,12 @@ inline void S3Storage::read(const std::string& name, std::uint64_t offset, std::
 inline std::optional<std::string> S3Storage::read_text(const std::string& name, std::uint64_t max_bytes) {
   const Action action{"cannot read", name};
   const auto key = place_.key(name);
-  const auto room_in = [](std::string& text, std::size_t from) {
+  const auto buffer_in = [](std::string& text, std::size_t from) {
     return std::as_writable_bytes(std::span{text}).subspan(from);
   };
   for (int tries = 0; tries < kMaxTries; ++tries) {
     std::string text(std::min(std::max<std::uint64_t>(max_bytes, 1), kFirstLook), '\0');
-    const auto head = get(key, 0, room_in(text, 0), "");
+    const auto head = get(key, 0, buffer_in(text, 0), "");
     if (is_absent(head)) return std::nullopt;
     if (head.status == 416) return std::string{};  // the reply of an empty object to any range
     expect(action, head);
@@ -234,7 +234,7 @@ inline std::optional<std::string> S3Storage::read_text(const std::string& name, 
                              {.name = name, .max_bytes = max_bytes}};
     text.resize(size);
     if (head.filled == size) return text;
-    const auto rest = get(key, head.filled, room_in(text, head.filled), head.version);
+    const auto rest = get(key, head.filled, buffer_in(text, head.filled), head.version);
     if (rest.status == 412 || is_absent(rest)) continue;  // replaced or removed between the two
     if (expect(action, rest).filled == size - head.filled) return text;
     throw failure(action, "it ends before " + std::to_string(size) + " bytes");

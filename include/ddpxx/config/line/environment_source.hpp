@@ -27,8 +27,7 @@ inline std::span<const char* const> environment_variables() {
 }
 
 /// The entries of variables whose names start with the prefix. The rest of a name is a path, in upper or lower case,
-/// with
-/// `__` for a dot. Values are written as on the command line, including maps in braces. Keys that take lists are
+/// with `__` for a dot. Values are written as on the command line, including maps in braces. Keys that take lists are
 /// recognised by the table.
 inline SourceEntries read_environment(std::string_view prefix, std::span<const char* const> variables,
                                       const ConfigTable& table);

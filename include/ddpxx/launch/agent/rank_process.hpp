@@ -48,7 +48,7 @@ struct RankCommon {
   FilteredLog* filtered_output = nullptr;
   FilteredLog* filtered_error = nullptr;
   std::vector<CpuSet> processors = {};          ///< The set of each local rank; empty: that of the agent.
-  std::optional<rlimit> descriptor_limit = {};  ///< Of open descriptors in each rank; none: that of the agent.
+  std::optional<rlimit> descriptor_limit = {};  ///< Limit of open descriptors in each rank; none: that of the agent.
   bool first_rank_has_terminal;                 ///< Rank 0 writes to the launcher's standard output, a terminal.
   /// From when the times of ends count. Agents compare these times, so they must not depend on this machine's folders.
   std::chrono::steady_clock::time_point started;

@@ -65,7 +65,7 @@ class RunStore {
   void serve(const LaunchPlan& plan, const std::string& host, std::uint16_t port, JobStoreConnection::Time deadline,
              const StillTrying& still_trying);
   /// The connection to the server at `addresses`.
-  /// Errors  if nobody answers, also says why this agent does not serve the store itself.
+  /// Errors  if no server answers, also says why this agent does not serve the store itself.
   JobStoreConnection open(std::span<const SocketAddress> addresses, JobStoreConnection::Options options,
                           JobStoreConnection::Time deadline) const;
   void connect(const LaunchPlan& plan, const std::function<void(const std::string&)>& say);
@@ -184,8 +184,8 @@ inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(c
   };
   try_to_serve();
   // Agents of one machine that start at the same moment may all find the port in use: the system may refuse each of
-  // them because of another one, and it lends a free port to any socket that connects. While nobody answers, this agent
-  // tries to serve again.
+  // them because of another one, and it lends a free port to any socket that connects. While no server answers, this
+  // agent tries to serve again.
   const auto serve_or_wait = [&](const std::string& reason) {
     if (!listening_failure_.empty()) try_to_serve();
     if (!server_) still_trying(reason);

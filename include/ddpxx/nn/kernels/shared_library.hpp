@@ -37,7 +37,7 @@ class SharedLibrary {
   }
 
  private:
-  std::string name_;  ///< Of the library that was loaded.
+  std::string name_;  ///< File name of the loaded library.
   void* handle_ = nullptr;
 };
 
