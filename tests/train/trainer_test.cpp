@@ -380,6 +380,25 @@ TEST_F(Run, RefusesASnapshotOfAnotherModelAndListsTheDifferences) {
   EXPECT_NE(text.find("model.transformer.h.1.ln_1.weight: missing in the snapshot"), std::string::npos);
 }
 
+TEST_F(Run, SaysWhatToDoWithASnapshotOfARunThatTrainedOtherParameters) {
+  auto settings = config<SingleDevice>(1);
+  settings.training.save_dir = folder.string();
+  Group alone;
+  const auto run = [&](bool trains_tokens) {
+    auto model = tiny_gpt();
+    model->named_parameters()["transformer.wte.weight"].set_requires_grad(trains_tokens);
+    Train<SingleDevice>{alone, model, std::make_shared<Tokens>(), settings}.fit();
+  };
+  for (const bool trained : {true, false}) {
+    std::filesystem::remove_all(folder);
+    run(trained);
+    EXPECT_THAT(error_of(Errc::storage, [&] { run(!trained); }),
+                testing::AllOf(testing::HasSubstr(trained ? "optimizer.exp_avg.transformer.wte.weight: only in the snap"
+                                                          : "optimizer.exp_avg.transformer.wte.weight: missing in the"),
+                               testing::HasSubstr("with a model that load_model() has filled from it")));
+  }
+}
+
 TEST_F(Run, RefusesASnapshotOfAnotherOptimizerWhoseStateHasTheSameNames) {
   auto settings = config<SingleDevice>(1);
   settings.training.save_dir = folder.string();

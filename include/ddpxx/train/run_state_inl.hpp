@@ -172,6 +172,12 @@ inline bool has_any(const Manifest& snapshot, std::string_view prefix) {
   return found != snapshot.tensors.end() && found->first.starts_with(prefix);
 }
 
+/// `model.fc.weight` for the moment `optimizer.exp_avg.fc.weight`; empty for other tensors.
+inline std::string model_name_of_moment(std::string_view name) {
+  const auto dot = name.starts_with(kOptimizer) ? name.find('.', kOptimizer.size()) : name.npos;
+  return dot == name.npos ? "" : "model" + std::string{name.substr(dot)};
+}
+
 inline bool is_of_optimizer(std::string_view name) {
   return name.starts_with(kOptimizer) && !name.starts_with(kAverage);
 }
@@ -225,19 +231,22 @@ DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
   if (!snapshot.run.optimizer.empty() && run.optimizer != snapshot.run.optimizer)
     differences += "\n  the optimizer: " + snapshot.run.optimizer + " in the snapshot, " +
                    (run.optimizer.empty() ? "one without a name" : run.optimizer) + " now";
+  bool trains_others = false;  // a parameter has moments in the run or in the snapshot, and is frozen in the other
   std::set<std::string> names;
   const auto check = [&](const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
     names.insert(name);
     if (!is_read(name, snapshot)) return;
     const auto found = snapshot.tensors.find(name);
-    if (found == snapshot.tensors.end())
+    if (found == snapshot.tensors.end()) {
       differences += "\n  " + name + ": missing in the snapshot";
-    else if (at::IntArrayRef{found->second.shape} != sizes)
+      trains_others |= snapshot.tensors.contains(detail::model_name_of_moment(name));
+    } else if (at::IntArrayRef{found->second.shape} != sizes) {
       differences += "\n  " + name + ": " + c10::str(at::IntArrayRef{found->second.shape}) + " in the snapshot, " +
                      c10::str(sizes) + " in the model";
-    else if (found->second.dtype != type)
+    } else if (found->second.dtype != type) {
       differences += "\n  " + name + ": " + c10::toString(found->second.dtype) + " in the snapshot, " +
                      c10::toString(type) + " in the model";
+    }
   };
   for (const auto& part : run.parts)
     for (const auto& entry : part.arena->entries())
@@ -247,11 +256,17 @@ DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
   for (const auto& [name, tensor] : snapshot.tensors) {
     const bool is_optional = name.starts_with("random.") || name.starts_with(detail::kScaler) ||
                              name.starts_with(detail::kAverage) || (drops_moments && detail::is_of_optimizer(name));
-    if (!is_optional && !names.contains(name)) differences += "\n  " + name + ": only in the snapshot";
+    if (is_optional || names.contains(name)) continue;
+    differences += "\n  " + name + ": only in the snapshot";
+    trains_others |= names.contains(detail::model_name_of_moment(name));
   }
   if (!differences.empty())
-    throw Error{Errc::storage, "the snapshot is of another model or optimizer:" + differences +
-                                   "\nchoose the configuration it was saved with, or another snapshot or save_dir"};
+    throw Error{Errc::storage,
+                "the snapshot is of another model or optimizer:" + differences +
+                    "\nchoose the configuration it was saved with, or another snapshot or save_dir" +
+                    (trains_others ? "; its run trained other parameters of the model: to train these ones, begin a "
+                                     "new run in another save_dir with a model that load_model() has filled from it"
+                                   : "")};
 }
 
 DDPXX_INLINE std::vector<std::string> compare_settings(const Settings& run, const Manifest& snapshot) {
