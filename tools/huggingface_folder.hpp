@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ddpxx/config/choose_recorded.hpp>
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/text.hpp>
@@ -94,9 +95,9 @@ inline void write(const std::filesystem::path& folder, const ddpxx::Snapshot& sn
     }
   if (!knows_heads) refuse("this snapshot does not record its number of heads: its run was not one of a GPT");
   constexpr std::array kNoArguments{"ddpxx"};
-  const auto config = ddpxx::parse_config<ModelSettings>(1, kNoArguments.data(),
-                                                         {.recorded = settings, .recorded_name = "the snapshot"})
-                          .model;
+  const auto config = ddpxx::parse_config<ModelSettings>(1, kNoArguments.data(), {}, [&](const auto&) {
+                        return ddpxx::RecordedSettings{settings, "the snapshot"};
+                      }).model;
 
   ddpxx::NamedTensors model;
   for (const auto& [name, tensor] : snapshot.tensors)

@@ -17,7 +17,6 @@
 #include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/config/check_sweep.hpp>
 #include <ddpxx/config/output_place.hpp>
-#include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/walk.hpp>
@@ -173,7 +172,7 @@ int run_command(const CommandLine& line) {
     plan(line);
     return 0;
   }
-  Run run{ddpxx::parse_recorded<RunConfig>(line.argc(), line.argv(), parse_options(line)), line.verb == "evaluate"};
+  Run run{parse_run(line), line.verb == "evaluate"};
   RunConfig& config = run.config;
   if (line.verb == "generate") {
     generate(config);

@@ -1,25 +1,17 @@
 // plan.cpp — `mingpt plan`: its command line, and the memory of a rank, for every strategy and precision.
 #include "plan.hpp"
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <variant>
-#include <vector>
 
 #include <ddpxx/comm/device.hpp>
+#include <ddpxx/config/choose_recorded.hpp>
 #include <ddpxx/config/parse_config.hpp>
-#include <ddpxx/config/table.hpp>
-#include <ddpxx/config/text.hpp>
-#include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/program_end.hpp>
 #include <ddpxx/core/units.hpp>
 #include <ddpxx/data/char_dataset.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -34,52 +26,6 @@
 #include "run_config.hpp"
 
 namespace {
-
-/// Arguments behind the program's name, and their numbers on the command line.
-struct Arguments {
-  std::vector<const char*> words;
-  std::vector<std::size_t> numbers{};
-};
-
-/// The arguments that set values of PlanConfig or ask for help on them, and all others. Both have --errors.
-struct PlanArguments {
-  Arguments of_plan, of_run;
-  bool asks_for_help = false;  ///< `--help` without a key: help on everything.
-};
-
-/// Divides the arguments by their keys: `key=value`, `--key=value`, `--key value`, `--switch` and `--no-switch`.
-PlanArguments divide(const CommandLine& line) {
-  using Kind = ddpxx::KeyMeaning::Kind;
-  const auto& table = ddpxx::table_of<PlanConfig>();
-  PlanArguments divided{.of_plan = {{line.argv()[0]}}, .of_run = {{line.argv()[0]}}};
-  const auto put = [&](Arguments& arguments, int i) {
-    arguments.words.push_back(line.argv()[i]);
-    arguments.numbers.push_back(line.numbers[static_cast<std::size_t>(i) - 1]);
-  };
-  for (int i = 1; i < line.argc(); ++i) {
-    const std::string_view word{line.argv()[i]};
-    const std::string_view next{i + 1 < line.argc() ? line.argv()[i + 1] : "-"};
-    const bool has_value = word.find('=') != std::string_view::npos;
-    std::string key{word.substr(word.starts_with("--") ? 2 : 0)};
-    key.resize(std::min(key.find('='), key.size()));
-    std::ranges::replace(key, '-', '_');
-    const bool is_help = word == "--help" || word == "-h";
-    if (is_help) key = next;
-    auto meaning = table.meaning_of(key);
-    if (word.starts_with("--no-")) meaning = table.meaning_of(key.substr(3));
-    const bool is_of_plan = meaning.kind != Kind::unknown && (has_value || word.starts_with('-'));
-    const bool is_switch = meaning.row != nullptr && meaning.row->type->is_switch;
-    const bool takes_next = !has_value && !next.starts_with('-') && (is_help || !is_switch || ddpxx::read_bool(next));
-    divided.asks_for_help |= is_help && !is_of_plan && (next.starts_with('-') || next.find('=') != next.npos);
-    const bool is_style = word == "--errors";
-    if (is_style || word.starts_with("--errors=")) put(divided.of_plan, i);
-    if (is_style && takes_next) put(divided.of_plan, i + 1);
-    auto& arguments = is_of_plan ? divided.of_plan : divided.of_run;
-    put(arguments, i);
-    if (is_of_plan && takes_next) put(arguments, ++i);
-  }
-  return divided;
-}
 
 template <class Strategy>
 ddpxx::MemoryPlan memory_of(const RunConfig& config, const typename Strategy::Config& strategy, std::int64_t world_size,
@@ -149,31 +95,16 @@ void print_run(const RunConfig& config, std::int64_t world_size, const TextSizes
 }  // namespace
 
 void plan(const CommandLine& line) {
-  const auto divided = divide(line);
-  const auto parse = [&]<class Config>(Config*, const Arguments& arguments) {
-    ddpxx::ParseOptions options{.config_path = MINGPT_CONFIG_PATH};
-    if constexpr (std::is_same_v<Config, RunConfig>) options = parse_options(line);
-    options.argument_numbers = arguments.numbers;
-    options.only_looks = true;
-    options.program = "mingpt plan world_size=N";
-    return ddpxx::parse_config<Config>(static_cast<int>(arguments.words.size()), arguments.words.data(), options);
-  };
-  if (divided.asks_for_help) {
-    std::puts("settings of the plan, beside those of the run that is planned:\n");
-    std::fflush(stdout);
-    for (const char* key : {"world_size", "link", "ranks_per_core", "overlaps"}) {
-      try {
-        parse(static_cast<PlanConfig*>(nullptr), {{line.argv()[0], "--help", key}});
-      } catch (const ddpxx::ProgramEnd&) {  // the help on the run follows
-      }
-    }
-    std::puts("");
-    std::fflush(stdout);
-  }
-  const auto planned = parse(static_cast<PlanConfig*>(nullptr), divided.of_plan);
-  // The settings of the run are those that it has on so many ranks: see accumulation_of_a_rank().
-  ::setenv("WORLD_SIZE", std::to_string(planned.world_size).c_str(), /*overwrite=*/1);
-  const auto config = parse(static_cast<RunConfig*>(nullptr), divided.of_run);
+  auto options = parse_options(line);
+  options.only_looks = true;
+  options.program = "mingpt plan world_size=N";
+  const auto planned = ddpxx::parse_config<PlanConfig>(
+      line.argc(), line.argv(), options, [&](const ddpxx::GivenConfig<PlanConfig>& given) {
+        // The settings of the run are those that it has on so many ranks: see accumulation_of_a_rank().
+        ::setenv("WORLD_SIZE", std::to_string(given.config.world_size).c_str(), /*overwrite=*/1);
+        return settings_of_snapshot(line, {given.config.run, given.paths, given.is_readable});
+      });
+  const auto& config = planned.run;
   if (const auto* hsdp = std::get_if<kHSDP>(&config.strategy); hsdp != nullptr && hsdp->shard_size == 0)
     throw ddpxx::Error{ddpxx::Errc::config,
                        "strategy.shard_size: a plan does not know how many ranks a node has; set it to that number"};
@@ -187,7 +118,7 @@ void plan(const CommandLine& line) {
     text.vocab_size = ddpxx::CharDataset{config.data.text}.vocab_size();
 
   print_run(config, planned.world_size, text);
-  if (line.time) return plan_time(config, planned, text);
+  if (line.time) return plan_time(planned, text);
   const auto plan = with_strategy(config, [&]<class Strategy>(const typename Strategy::Config& strategy) {
     return memory_of<Strategy>(config, strategy, planned.world_size, text);
   });

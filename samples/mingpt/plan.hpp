@@ -4,7 +4,7 @@
 struct CommandLine;
 
 /// Prints a table of the bytes of the tensors of a rank of the run, or with --time one of plan_time(). The command line
-/// is `mingpt plan [--time] world_size=N key=value...`, with the keys of PlanConfig and of a run. The text is read,
+/// is `mingpt plan [--time] world_size=N key=value...`, with the keys of PlanConfig. The text is read,
 /// because the size of its alphabet is a size of the model; without a text a size is assumed.
 /// Errors  `config` for settings that the run itself would refuse.
 void plan(const CommandLine& line);

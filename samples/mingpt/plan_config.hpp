@@ -1,4 +1,4 @@
-// plan_config.hpp — the settings of `mingpt plan` beside those of the run.
+// plan_config.hpp — the settings of `mingpt plan`.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,15 @@
 #include <ddpxx/comm/link_config.hpp>
 #include <ddpxx/core/describe.hpp>
 
+#include "run_config.hpp"
+
+/// The settings of a run, in all their spellings, and what a plan needs beside them.
 struct PlanConfig {
   std::int64_t world_size = 1;
   ddpxx::LinkConfig link;
   double ranks_per_core = 1.0;
   bool overlaps = true;
+  RunConfig run;
 
   static constexpr auto describe() {
     using namespace ddpxx;
@@ -19,6 +23,11 @@ struct PlanConfig {
         field<&PlanConfig::link>("The links between the ranks, for plan --time"),
         field<&PlanConfig::ranks_per_core>("Number of ranks that share one core, for plan --time", above(0.0)),
         field<&PlanConfig::overlaps>("Whether collectives run beside the computation, for plan --time; false where the "
-                                     "ranks' own cores move the bytes"));
+                                     "ranks' own cores move the bytes"),
+        flatten<&PlanConfig::run>());
   }
+  static constexpr auto positionals() { return RunConfig::positionals(); }
+  static constexpr auto aliases() { return RunConfig::aliases(); }
+  static constexpr auto ignored() { return RunConfig::ignored(); }
+  static constexpr auto python_defaults() { return RunConfig::python_defaults(); }
 };

@@ -55,7 +55,8 @@ ddpxx::StepTime time_of(const RunConfig& config, const typename Strategy::Config
 
 }  // namespace
 
-void plan_time(const RunConfig& config, const PlanConfig& planned, const TextSizes& text) {
+void plan_time(const PlanConfig& planned, const TextSizes& text) {
+  const auto& config = planned.run;
   if (ddpxx::pick_device(config.training.device, {}) != at::kCPU)
     throw ddpxx::Error{ddpxx::Errc::config, "plan --time measures steps on a CPU: set training.device=cpu"};
   if (planned.link.bandwidth == 0 && planned.world_size > 1)

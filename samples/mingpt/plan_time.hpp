@@ -2,10 +2,9 @@
 #pragma once
 
 struct PlanConfig;
-struct RunConfig;
 struct TextSizes;
 
 /// Prints a table of the time of a step on 1, 2, 4 ... ranks, up to those of the plan. This process does the steps of
 /// one rank, and the time of its collectives follows from the speed of the links.
 /// Errors  `config` without the speed of the links; those of the run itself.
-void plan_time(const RunConfig& config, const PlanConfig& planned, const TextSizes& text);
+void plan_time(const PlanConfig& planned, const TextSizes& text);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
@@ -279,6 +280,32 @@ TEST_F(ParseConfig, SuggestsByTheProgramsOwnSynonyms) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "argument 1: \"heat=2\": unknown key; did you mean temperature?");
   }
+}
+
+TEST_F(ParseConfig, TakesRecordedSettingsThatTheProgramChoosesByWhatIsGiven) {
+  write("run.yaml", "optimizer: {learning_rate: 0.5}\n");
+  GivenConfig<Config> seen;
+  const auto recorded = [&](const GivenConfig<Config>& given) {
+    seen = given;
+    return RecordedSettings{{{"optimizer.learning_rate", "0.25"}, {"seed", "7"}}, "run 3"};
+  };
+  const std::array by_file{"program", "run.yaml"};
+  const auto config = parse_config<Config>(2, by_file.data(), {}, recorded);
+  EXPECT_EQ(config.optimizer.learning_rate, 0.5);
+  EXPECT_EQ(config.seed, 7);
+  EXPECT_EQ(seen.config.optimizer.learning_rate, 0.5);
+  EXPECT_EQ(seen.config.seed, 1) << "the choice is made by what is given";
+  EXPECT_EQ(seen.paths, std::set<std::string>{"optimizer.learning_rate"});
+  EXPECT_TRUE(seen.is_readable);
+
+  const std::array wrong{"program", "seed=x", "optimizer.learning_rate=2"};
+  EXPECT_THROW(parse_config<Config>(3, wrong.data(), {}, recorded), Error);
+  EXPECT_FALSE(seen.is_readable);
+  EXPECT_EQ(seen.paths, std::set<std::string>{"optimizer.learning_rate"});
+
+  const std::array by_argument{"program", "seed=3"};
+  EXPECT_EQ(parse_recorded<Config>(2, by_argument.data(), {}, recorded).record.settings.back().origin,
+            "argument 1; overrides run 3:2:7 (7); default 1");
 }
 
 TEST_F(ParseConfig, PrintsHelpAndEndsBeforeAnythingElse) {

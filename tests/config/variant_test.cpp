@@ -181,21 +181,25 @@ TEST(AVariant, IsCheckedAsTheAlternativeThatItIs) {
 }
 
 TEST(AVariant, TakesOfRecordedSettingsOnlyThoseOfItsAlternative) {
-  const ParseOptions options{.recorded = {{"optimizer.name", "\"sgd\""},
-                                          {"optimizer.learning_rate", "0.2"},
-                                          {"optimizer.beta1", "0.8"}},  // of a version that had it for all optimizers
-                             .recorded_name = "a snapshot"};
+  const auto recorded = [](const GivenConfig<Config>&) {
+    return RecordedSettings{{{"optimizer.name", "\"sgd\""},
+                             {"optimizer.learning_rate", "0.2"},
+                             {"optimizer.beta1", "0.8"}},  // of a version that had it for all optimizers
+                            "a snapshot"};
+  };
   const char* arguments[] = {"program"};
-  EXPECT_EQ(sgd(parse_config<Config>(1, arguments, options)).learning_rate, 0.2);
+  EXPECT_EQ(sgd(parse_config<Config>(1, arguments, {}, recorded)).learning_rate, 0.2);
 }
 
 TEST(AVariant, TakesNoRecordedDefaultsForAnotherAlternative) {
-  const Settings recorded{
-      {"optimizer.name", "\"adamw\""}, {"optimizer.learning_rate", "0.0003"}, {"optimizer.beta1", "0.8"}};
-  const ParseOptions options{.recorded = recorded, .recorded_name = "a snapshot"};
+  const auto recorded = [](const GivenConfig<Config>&) {
+    return RecordedSettings{
+        {{"optimizer.name", "\"adamw\""}, {"optimizer.learning_rate", "0.0003"}, {"optimizer.beta1", "0.8"}},
+        "a snapshot"};
+  };
   const char* arguments[] = {"program", "optimizer=sgd"};
-  EXPECT_EQ(sgd(parse_config<Config>(2, arguments, options)).learning_rate, 0.1);
-  const auto kept = std::get<AdamW>(parse_config<Config>(1, arguments, options).optimizer);
+  EXPECT_EQ(sgd(parse_config<Config>(2, arguments, {}, recorded)).learning_rate, 0.1);
+  const auto kept = std::get<AdamW>(parse_config<Config>(1, arguments, {}, recorded).optimizer);
   EXPECT_EQ(kept.learning_rate, 3e-4);
   EXPECT_EQ(kept.beta1, 0.8);
 }

@@ -236,7 +236,7 @@ TEST_F(Mingpt, PlansWithSettingsInAllSpellings) {
     EXPECT_EQ(planned.code, 0) << planned.err;
     EXPECT_THAT(planned.out, HasSubstr("ddp in fp32 on 8 ranks"));
   }
-  EXPECT_THAT(plan({"--world_sze=8"}).err, HasSubstr("unknown key"));
+  EXPECT_THAT(plan({"--world_sze=8"}).err, HasSubstr("unknown key; did you mean world_size?"));
   for (const Words& as_json : {Words{"world_size=0", "--errors=json"}, Words{"--errors", "json", "world_size=0"}})
     EXPECT_THAT(plan(as_json).err, testing::StartsWith("[{\"source\":\"argument "));
   EXPECT_EQ(plan({"--errors", "json", "world_size=8"}).code, 0);
@@ -572,7 +572,15 @@ TEST_F(Mingpt, CommandsThatReadASnapshotTakeItsSettingsHoweverItIsNamed) {
   const auto generated = mingpt(setting);
   EXPECT_EQ(generated.code, 0) << generated.err;
   EXPECT_EQ(generated.out, mingpt(from).out);
+  EXPECT_EQ(mingpt({"generate", "snapshot='" + place + "'", "generate.tokens=9"}).out, generated.out);
+  const auto by_variable = StartedProgram{
+      {"/usr/bin/env", "OMP_NUM_THREADS=1", "MINGPT_SNAPSHOT__NAME=" + place, program("mingpt"), "generate",
+       "generate.tokens=9"}}.wait();
+  EXPECT_EQ(by_variable.out, generated.out) << by_variable.err;
   EXPECT_EQ(mingpt({"evaluate", "--snapshot.name=" + place}).out, mingpt({"evaluate", "--from", place}).out);
+  const auto unreadable = mingpt({"evaluate", "snapshot=${oc.env:DDPXX_TEST_NONE}"});
+  EXPECT_EQ(unreadable.code, 2);
+  EXPECT_THAT(unreadable.err, HasSubstr("this variable is not set"));
   const auto twice = mingpt({"evaluate", "--from", place, "--from=" + place});
   EXPECT_EQ(twice.code, 2);
   EXPECT_THAT(twice.err, HasSubstr("--from is given twice"));
@@ -582,7 +590,7 @@ TEST_F(Mingpt, BeginsInAnotherPlaceWithTheSnapshotThatFromNames) {
   const auto place = (folder_ / "run").string(), other = (folder_ / "other").string();
   ASSERT_EQ(alone({"training.save_dir=" + place, "training.metrics=" + place + ".jsonl"}).code, 0);
   const auto before = files_in(folder_.path());
-  const auto by_file = folder_.file("other.yaml", "training: {save_dir: " + other + "_by_file, metrics: ''}\n");
+  const auto by_file = folder_.file("other.yaml", "training: {save_dir: " + other + "_by_file}\n");
   const auto elsewhere = mingpt({"--from", place, by_file, "training.max_steps=4"});
   EXPECT_EQ(elsewhere.code, 0) << elsewhere.err;
   EXPECT_THAT(elsewhere.out, HasSubstr("finished at step 4/4: 1 step "));

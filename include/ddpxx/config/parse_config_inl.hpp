@@ -24,9 +24,9 @@ inline std::optional<std::filesystem::path> folder_of_this_job() {
 }
 
 DDPXX_INLINE ConfigRecord parse_into(void* config, const ConfigTable& table, int argc, const char* const* argv,
-                                     const ParseOptions& options) {
+                                     const ParseOptions& options, const RecordedChoice& recorded) {
   const std::span<const char* const> arguments{argv, static_cast<std::size_t>(argc)};
-  return Parsing{table, config, arguments, options, folder_of_this_job()}.run();
+  return Parsing{table, config, arguments, options, folder_of_this_job(), recorded}.run();
 }
 
 }  // namespace ddpxx::detail

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <ddpxx/config/command.hpp>
-#include <ddpxx/core/setting.hpp>
 
 namespace ddpxx {
 
@@ -18,10 +17,6 @@ struct ParseOptions {
   std::string more_usage{};  ///< What follows the settings in the usage line of --help, as `-- PROGRAM`.
   /// With "TRAIN_" the variable TRAIN_MODEL__N_LAYER sets model.n_layer; empty reads none.
   std::string environment_prefix{};
-  /// Settings of an earlier run, which files, environment and arguments override; messages call them `recorded_name`.
-  /// Keys that the config no longer has, and secrets, are ignored.
-  Settings recorded{};
-  std::string recorded_name{};
   std::vector<Command> commands{};  ///< The program's commands, for messages and --help, without `init`.
   /// The numbers of the arguments behind the program's name in messages, for a program that reads some arguments itself
   /// and leaves them out; empty if they count from 1.

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/choose_recorded.hpp>
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/fill/blame.hpp>
 #include <ddpxx/config/fill/config_builder.hpp>
@@ -77,10 +78,12 @@ class Parsing {
  public:
   /// `config` holds its defaults; `job_folder` is the folder of a sweep's job.
   Parsing(const ConfigTable& table, void* config, std::span<const char* const> arguments, const ParseOptions& options,
-          const std::optional<std::filesystem::path>& job_folder)
+          const std::optional<std::filesystem::path>& job_folder, RecordedChoice recorded = {})
       : table_{table},
         config_{config},
         options_{options},
+        job_folder_{job_folder},
+        recorded_{std::move(recorded)},
         line_{read_arguments(arguments.subspan(arguments.empty() ? 0 : 1), table, options.commands,
                              options.argument_numbers)},
         builder_{table, config, job_folder, options.unused} {
@@ -182,34 +185,44 @@ class Parsing {
       entries.pop_back();
       std::ranges::move(entries, std::back_inserter(included));
     }
-    if (!options_.recorded.empty()) builder_.apply(read_recorded(options_.recorded, options_.recorded_name, table_));
-    apply_python_defaults(included, named);
-    for (auto& entries : included) apply(std::move(entries));
-    for (auto& entries : named) apply(std::move(entries));
+    auto sources = std::move(included);
+    std::ranges::move(named, std::back_inserter(sources));
+    for (const auto& source : sources)
+      if (source.source && source.source->is_file()) files_.push_back(source.source->name);
+    add_python_defaults(sources);
     if (!options_.environment_prefix.empty())
-      apply(read_environment(options_.environment_prefix, environment_variables(), table_));
-    apply(line_.entries);
+      sources.push_back(read_environment(options_.environment_prefix, environment_variables(), table_));
+    sources.push_back(line_.entries);
+    if (recorded_.choose) {
+      auto [settings, name] = choose_recorded(sources);
+      if (!settings.empty()) builder_.apply(read_recorded(settings, std::move(name), table_));
+    }
+    for (auto& source : sources) builder_.apply(std::move(source));
   }
 
-  void apply_python_defaults(std::vector<SourceEntries>& included, std::vector<SourceEntries>& named) {
+  /// Chooses the recorded settings by what the sources set.
+  RecordedSettings choose_recorded(const std::vector<SourceEntries>& sources) const {
+    ConfigBuilder given{table_, recorded_.given, job_folder_};
+    for (const auto& source : sources) given.apply(source);
+    given.finish();
+    std::set<std::string> paths;
+    for (const auto& row : table_.rows)
+      if (!given.history(row).empty()) paths.insert(row.path);
+    return recorded_.choose(std::move(paths), given.has_only_open_rules());
+  }
+
+  /// Puts the defaults of the Python program before the files, if one of them is a file of Python.
+  void add_python_defaults(std::vector<SourceEntries>& files) const {
     const auto& defaults = table_.python_defaults;
     bool is_needed = false;
-    for (auto* const files : {&included, &named})
-      for (auto& entries : *files) {
-        if (defaults.yaml.empty() || !entries.source || !entries.source->name.ends_with(".py")) continue;
-        auto& notice = entries.notices.emplace_back();
-        notice.place = {entries.source, 1, 1};
-        notice.text = defaults.notice;
-        is_needed = true;
-      }
-    if (!is_needed) return;
-    auto entries = read_yaml_text(defaults.yaml, std::string{defaults.name}, included.size() + named.size());
-    builder_.apply(std::move(entries));
-  }
-
-  void apply(SourceEntries entries) {
-    if (entries.source && entries.source->is_file()) files_.push_back(entries.source->name);
-    builder_.apply(std::move(entries));
+    for (auto& entries : files) {
+      if (defaults.yaml.empty() || !entries.source || !entries.source->name.ends_with(".py")) continue;
+      auto& notice = entries.notices.emplace_back();
+      notice.place = {entries.source, 1, 1};
+      notice.text = defaults.notice;
+      is_needed = true;
+    }
+    if (is_needed) files.insert(files.begin(), read_yaml_text(defaults.yaml, std::string{defaults.name}, files.size()));
   }
 
   void show_values() const {
@@ -257,6 +270,8 @@ class Parsing {
   const ConfigTable& table_;
   void* config_;
   const ParseOptions& options_;
+  std::optional<std::filesystem::path> job_folder_;
+  RecordedChoice recorded_;
   std::string program_ = "program";
   ConfigArguments line_;
   ConfigBuilder builder_;
