@@ -8,8 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/config/print.hpp>
+#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/run_state.hpp>
@@ -87,6 +90,19 @@ TEST(Fault15, OthersAreWarnedOfOrFree) {
   const auto warnings = compare_settings(
       kRun, snapshot_of({{"model.n_layer", "4"}, {"optimizer.learning_rate", "0.2"}, {"training.max_steps", "5"}}));
   EXPECT_EQ(warnings, (std::vector<std::string>{"resumed with a changed setting: optimizer.learning_rate 0.2 -> 0.1"}));
+}
+
+struct Network {
+  GPTConfig model = {};
+
+  static constexpr auto describe() { return fields(field<&Network::model>("The network", Resume::must_match)); }
+};
+
+TEST(Fault15, TheDropoutOfAGPTMayChangeAndItsSizesMayNot) {
+  const auto saved = snapshot_of(settings_of(Network{}));
+  EXPECT_EQ(compare_settings(settings_of(Network{{.dropout = 0.0}}), saved),
+            (std::vector<std::string>{"resumed with a changed setting: model.dropout 0.1 -> 0.0"}));
+  EXPECT_THROW(compare_settings(settings_of(Network{{.n_embd = 96}}), saved), Error);
 }
 
 TEST(Fault16, SettingsOfAnOlderVersionThatAreGoneOrNewAreNoConflict) {

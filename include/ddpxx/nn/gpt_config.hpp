@@ -73,7 +73,7 @@ struct GPTConfig {
         field<&GPTConfig::n_head>("Attention heads of each block, instead of the preset's", at_least(1)),
         field<&GPTConfig::n_embd>("Width, instead of the preset's; a multiple of n_head", at_least(1)),
         field<&GPTConfig::dropout>("Fraction of activations that dropout sets to 0 in training", at_least(0.0),
-                                   below(1.0)),
+                                   below(1.0), Resume::warn),
         field<&GPTConfig::layout>("Structure and parameter names"),
         field<&GPTConfig::tied_head>(
             "The head uses the weight of the token embedding, as in GPT-2 and nanoGPT; false trains its own"),
