@@ -187,20 +187,9 @@ class SnapshotCommands {
   void diff(const DiffArguments& arguments) const {
     if (arguments.other.empty()) throw needs("other=PLACE");
     const auto other = ddpxx::open_storage(arguments.other);
-    const auto pick = [](ddpxx::Storage& storage, std::int64_t step) {
-      return usable_snapshot(storage, step,
-                             [&](const ddpxx::Manifest& manifest) { return damage_of(storage, manifest); });
-    };
-    const auto ours = pick(*storage_, arguments.step), theirs = pick(*other, arguments.other_step);
-    bool same = true;
-    SnapshotDiff{{storage_.get(), &ours},
-                 {other.get(), &theirs},
-                 [&same](const std::string& line) {
-                   print(line);
-                   same = false;
-                 }}
-        .run();
-    if (!same) throw std::runtime_error{"the snapshots differ"};
+    const auto lines = differences(arguments, *other);
+    for (const auto& line : lines) print(line);
+    if (!lines.empty()) throw std::runtime_error{"the snapshots differ"};
   }
 
   void convert(const ConvertArguments& arguments) const {
@@ -256,6 +245,28 @@ class SnapshotCommands {
     int count_ = 0;
     ddpxx::Errc code_ = ddpxx::Errc::storage;
   };
+
+  /// Compares a snapshot here with one of `other`; returns a line for each difference. Chooses again where a run has
+  /// removed one of the two meanwhile.
+  std::vector<std::string> differences(const DiffArguments& arguments, ddpxx::Storage& other) const {
+    const auto pick = [](ddpxx::Storage& storage, std::int64_t step) {
+      return usable_snapshot(storage, step,
+                             [&](const ddpxx::Manifest& manifest) { return damage_of(storage, manifest); });
+    };
+    for (int choices = 1;; ++choices) {
+      const auto ours = pick(*storage_, arguments.step), theirs = pick(other, arguments.other_step);
+      std::vector<std::string> lines;
+      try {
+        SnapshotDiff{
+            {storage_.get(), &ours}, {&other, &theirs}, [&](const std::string& line) { lines.push_back(line); }}
+            .run();
+        return lines;
+      } catch (const ddpxx::Error&) {
+        const bool are_there = snapshots_.is_there(ours.run.step) && ddpxx::Snapshots{other}.is_there(theirs.run.step);
+        if (are_there || choices == ddpxx::Snapshots::kMaxListings) throw;
+      }
+    }
+  }
 
   static void print(const std::string& line) { std::cout << ddpxx::harmless(line) << '\n'; }
   static ddpxx::Error needs(const std::string& what) {

@@ -614,6 +614,23 @@ TEST_F(SnapshotToolBesideARun, ShowTakesTheNewerOne) {
   EXPECT_THAT(output_of([](const SnapshotCommands& commands) { commands.show({}); }), HasSubstr("step 400,"));
 }
 
+TEST_F(SnapshotTool, DiffTakesTheNewerOneWhereARunRemovesTheOneThatItCompares) {
+  auto memory = std::make_unique<MemoryStorage>();
+  auto& storage = *memory;
+  save_snapshot(storage, snapshot_of(300));
+  const auto replace = [&storage] {
+    save_snapshot(storage, snapshot_of(400));
+    const Snapshots snapshots{storage};
+    snapshots.remove(snapshots.list().back());
+  };
+  // The first read looks for damage, the second one is for the comparison.
+  storage.before_next_read = [&storage, replace] { storage.before_next_read = replace; };
+  save_snapshot(folder_ / "other", snapshot_of(400));
+  testing::internal::CaptureStdout();
+  EXPECT_NO_THROW(SnapshotCommands("memory", std::move(memory)).diff({.other = (folder_ / "other").string()}));
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << "step 400 was to be compared with step 400";
+}
+
 TEST_F(SnapshotTool, SaysThatThereIsNoSnapshotAndThatItsOutputFailed) {
   const auto none = tool_at((folder_ / "none").string(), "list");
   EXPECT_EQ(none.code, 4);
