@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/on_rank_zero.hpp>
@@ -129,6 +130,24 @@ TEST_F(ChosenSnapshot, ContinuesAtItsStepLikeTheRunAndKeepsItsPlaceUnchanged) {
       << "the chosen snapshot must not be changed";
   EXPECT_EQ(at(path("a")).run.step, 6) << "no snapshot in the chosen snapshot's place may be removed";
   EXPECT_EQ(at(path("a") + ":2").run.step, 2);
+}
+
+TEST_F(ChosenSnapshot, ThatHasReachedTheEndOfTheTrainingSaysSo) {
+  auto other = config(6);
+  other.snapshot.name = path("a");
+  const auto log_of = [](const Train::Config& config) {
+    testing::internal::CaptureStderr();
+    train(config);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string nothing =
+      "already at step 6: nothing left to do; set a larger training.max_steps or max_epochs to ";
+  const auto chosen = nothing + "train on, or begin with an earlier snapshot\n";
+  const auto own = nothing + "train on, or another training.save_dir to begin anew\n";
+  EXPECT_THAT(log_of(other), testing::HasSubstr(chosen)) << "without a save_dir";
+  other.training.save_dir = path("b");
+  EXPECT_THAT(log_of(other), testing::HasSubstr(chosen));
+  EXPECT_THAT(log_of(other), testing::HasSubstr(own)) << "the second start resumes from a snapshot of its own";
 }
 
 TEST_F(ChosenSnapshot, IsTheBestOrTheNewestOfItsPlaceOrTheErrorSaysWhatIsThere) {

@@ -215,11 +215,13 @@ class Trainer {
     stop_.dismiss();
     votes_to_stop_ = false;
     step_.strategy().wait_pending();  // gathers that an exception has left under way read what load() overwrites
-    if (const auto run = snapshots_.load(record_.settings, step_.state(), has_stepped())) stand_at(*run);
-    if (is_saved() && finished())
-      log_.info("already at step " + std::to_string(steps_done()) +
-                ": nothing left to do; set a larger training.max_steps or max_epochs to train on, or another "
-                "training.save_dir to begin anew");
+    if (const auto run = snapshots_.load(record_.settings, step_.state(), has_stepped())) {
+      stand_at(*run);
+      if (finished())
+        log_.info("already at step " + std::to_string(steps_done()) +
+                  ": nothing left to do; set a larger training.max_steps or max_epochs to train on, or " +
+                  (is_saved() ? "another training.save_dir to begin anew" : "begin with an earlier snapshot"));
+    }
     begin_report();
     // In a model that trains, a part such as a frozen one may be in evaluation mode.
     if (!step_.model().is_training()) step_.model().train();
