@@ -212,6 +212,28 @@ TEST_P(Collectives, BroadcastAndAllGatherSendEveryType) {
       options());
 }
 
+void expect_nothing_recorded(const Group& group) {
+  const auto leaf = [](std::int64_t size) { return at::ones({size}).requires_grad_(); };
+  const auto W = group.size();
+  const auto expect = [&](const char* name, std::int64_t output_size, std::int64_t input_size, const auto& collective) {
+    auto output = at::zeros({output_size}), trains = leaf(output_size);
+    collective(output, leaf(input_size));
+    EXPECT_FALSE(output.requires_grad()) << name;
+    collective(trains, at::ones({input_size}));
+    EXPECT_TRUE(trains.is_leaf()) << name;
+    EXPECT_TRUE(at::equal(trains, output)) << name;
+  };
+  expect("all_gather", 2 * W, 2, [&](auto& output, const auto& input) { all_gather(output, input, group); });
+  expect("reduce_scatter", 2, 2 * W, [&](auto& output, const auto& input) { reduce_scatter(output, input, group); });
+  expect("all_to_all", 2 * W, 2 * W,
+         [&](auto& output, const auto& input) { all_to_all(output, input, {}, {}, group); });
+}
+TEST_P(Collectives, RecordNothingForAutograd) {
+  spawn_ranks(
+      2, [](Group& group) { expect_nothing_recorded(group); }, options());
+}
+TEST(WorldOfOne, RecordsNothingForAutogradEither) { expect_nothing_recorded(Group{}); }
+
 TEST(WorldOfOne, CommunicatesNothingAndKeepsValues) {
   Group alone;
   EXPECT_EQ(alone.rank(), 0);

@@ -16,7 +16,8 @@ namespace ddpxx {
 // Errors  `config` for tensors that do not have the shapes below; otherwise those of Pending.
 
 /// Reduces `tensor` over all ranks, in place. All ranks get a result with equal bits. The sum of boolean values is
-/// their "or".
+/// their "or". Where some ranks have NaN, the sum is NaN, and the minimum and maximum are NaN or a number of other
+/// ranks, depending on the backend: to find out whether a rank has NaN, sum a flag.
 ///
 /// Shapes  `tensor` has no gaps between its elements in memory, and equal strides on all ranks.
 Pending start_all_reduce(at::Tensor tensor, const Group& group, Reduce reduce = Reduce::sum);

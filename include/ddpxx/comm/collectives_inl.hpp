@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <ddpxx/comm/collectives.hpp>
@@ -38,6 +39,12 @@ inline bool is_gloo(const c10d::Backend& backend) { return backend.getBackendNam
 
 /// True for the backends that lack some types of elements: what is only copied is sent as bytes then.
 inline bool lacks_types(const c10d::Backend& backend) { return is_gloo(backend) || backend.getBackendName() == "nccl"; }
+
+/// Copies what this rank would send to itself. Backends record nothing for autograd, and neither does this.
+inline void copy_in_world_of_one(at::Tensor& output, const at::Tensor& input) {
+  const c10::NoGradGuard no_grad;
+  output.copy_(input.view(output.sizes()));
+}
 
 /// Starts `collective(backend)`. An error is that of `CollectiveCall::throw_start_error`.
 template <class Start>
@@ -74,7 +81,7 @@ DDPXX_INLINE void all_reduce(at::Tensor tensor, const Group& group, Reduce reduc
 DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, const Group& group) {
   auto* backend = group.backend();
   if (backend == nullptr) {
-    output.copy_(input.view(output.sizes()));
+    detail::copy_in_world_of_one(output, input);
     return {};
   }
   const CollectiveCall call{"reduce_scatter", static_cast<std::int64_t>(input.nbytes()), group.number(), group.size(),
@@ -88,6 +95,7 @@ DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, c
     std::vector<std::int64_t> even;
     auto work = backend->alltoall_base(received, sent, even, even);
     return {std::move(work), call, [output, pieces = pieces.view({group.size(), output.numel()})]() mutable {
+              const c10::NoGradGuard no_grad;
               output.copy_(pieces[0]);
               for (std::int64_t rank = 1; rank < pieces.size(0); ++rank) output.add_(pieces[rank]);
             }};
@@ -101,7 +109,7 @@ DDPXX_INLINE void reduce_scatter(at::Tensor output, at::Tensor input, const Grou
 }
 
 DDPXX_INLINE Pending start_all_gather(at::Tensor output, at::Tensor input, const Group& group) {
-  if (group.backend() == nullptr) output.copy_(input.view(output.sizes()));
+  if (group.backend() == nullptr) detail::copy_in_world_of_one(output, input);
   return detail::start("all_gather", output.nbytes(), group, [&](c10d::Backend& backend) {
     detail::check_all_gather(output, input, group.size());
     if (!detail::lacks_types(backend)) return backend._allgather_base(output, input);
@@ -116,7 +124,7 @@ DDPXX_INLINE void all_gather(at::Tensor output, at::Tensor input, const Group& g
 
 DDPXX_INLINE void all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_sizes,
                              std::vector<std::int64_t> input_sizes, const Group& group) {
-  if (group.backend() == nullptr) output.copy_(input);
+  if (group.backend() == nullptr) detail::copy_in_world_of_one(output, input);
   detail::start("all_to_all", input.nbytes(), group, [&](c10d::Backend& backend) {
     detail::check_all_to_all(output, input, output_sizes, input_sizes, group.size());
     if (detail::is_gloo(backend)) detail::check_type_of_gloo(input.scalar_type());
