@@ -112,11 +112,14 @@ class SnapshotDiff {
                                   [this](std::string_view name) { return names_.contains(name); })
           .tensors;
     };
+    const auto exact = [](const at::Tensor& tensor) {
+      return tensor.to(tensor.is_complex() ? at::kComplexDouble : at::kDouble);
+    };
     const auto ours = read(ours_), theirs = read(theirs_);
     for (const auto& [name, tensor] : ours)
       if (const auto& other = theirs.at(name); !has_same_bytes(other, tensor))
         tell_(name + ": largest difference " +
-              ddpxx::real_text((other.to(at::kDouble) - tensor.to(at::kDouble)).abs().max().template item<double>()));
+              ddpxx::real_text((exact(other) - exact(tensor)).abs().max().template item<double>()));
     names_.clear();
   }
 

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/complex.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/imag.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -61,6 +63,9 @@ TEST_F(SafetensorsTest, ReadsBackEveryTypeAndShapeBitForBit) {
       {"int8", plain.to(at::kChar)},
       {"uint8", plain.to(at::kByte)},
       {"bool", plain.gt(11)},
+      {"complex", at::complex(plain, -plain)},
+      {"conjugate", at::complex(plain, plain).conj()},  // a view whose memory has the numbers as they were before
+      {"negative", at::imag(at::complex(plain, plain).conj())[0][0][1]},
       {"scalar", at::full({}, 0.1)},
       {"empty", at::empty({3, 0, 2})},
       {"three bytes", at::ones({3}, at::kByte)},
@@ -106,6 +111,36 @@ TEST_F(SafetensorsTest, ReadsFilesOfOtherProgramsUnlessTheChecksumIsRequired) {
   EXPECT_TRUE(content.tensors.at("f").item<bool>());
   EXPECT_TRUE(content.metadata.empty());
   EXPECT_TRUE(read_safetensors(folder.file("none", with_length("{}")), Checksum::optional).tensors.empty());
+}
+
+/// Python's safetensors.torch names the types so.
+TEST_F(SafetensorsTest, ReadsEveryTypeThatPythonWrites) {
+  for (const auto& [name, type] :
+       std::vector<std::pair<std::string, at::ScalarType>>{{"F64", at::kDouble},
+                                                           {"F32", at::kFloat},
+                                                           {"F16", at::kHalf},
+                                                           {"BF16", at::kBFloat16},
+                                                           {"I64", at::kLong},
+                                                           {"I32", at::kInt},
+                                                           {"I16", at::kShort},
+                                                           {"I8", at::kChar},
+                                                           {"U8", at::kByte},
+                                                           {"BOOL", at::kBool},
+                                                           {"F8_E4M3", at::kFloat8_e4m3fn},
+                                                           {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
+                                                           {"F8_E5M2", at::kFloat8_e5m2},
+                                                           {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+                                                           {"C64", at::kComplexFloat},
+                                                           {"U64", at::kUInt64},
+                                                           {"U32", at::kUInt32},
+                                                           {"U16", at::kUInt16}}) {
+    const auto size = at::elementSize(type);
+    const auto json =
+        R"({"x":{"dtype":")" + name + R"(","shape":[1],"data_offsets":[0,)" + std::to_string(size) + "]}}";
+    const auto x = read_safetensors(folder.file(name, with_length(json, std::string(size, '\1')))).tensors.at("x");
+    EXPECT_EQ(x.scalar_type(), type);
+    EXPECT_EQ(x.nbytes(), size) << name;
+  }
 }
 
 TEST_F(SafetensorsTest, GivesTensorsThatOutliveTheFileAndMayBeWrittenTo) {

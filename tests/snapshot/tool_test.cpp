@@ -216,6 +216,16 @@ TEST_F(SnapshotTool, ShowAndDiffPrintSmallNumbers) {
             "val_loss: 1.0e-09, 2.0e-09\nmodel.weight: largest difference 1.4901161193847656e-08\n");
 }
 
+TEST_F(SnapshotTool, DiffComparesTheImaginaryPartsOfComplexNumbers) {
+  auto first = snapshot_of(300), other = first;
+  first.tensors.emplace("model.angles", at::complex(at::ones({3}), at::zeros({3})));
+  other.tensors.emplace("model.angles", at::complex(at::ones({3}), at::full({3}, 0.25)));
+  save_snapshot(folder_ / "first", first);
+  save_snapshot(folder_ / "other", other);
+  EXPECT_EQ(tool_at((folder_ / "first").string(), "diff", {"other=" + (folder_ / "other").string()}).out,
+            "model.angles: largest difference 0.25\n");
+}
+
 TEST_F(SnapshotTool, DiffOfASnapshotWithANumberThatIsNoneFindsItEqualToItself) {
   auto other = snapshot_of(300);
   other.tensors.at("model.weight")[0][0] = std::nan("");

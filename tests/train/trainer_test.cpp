@@ -552,7 +552,7 @@ TEST_F(Run, KeepsTheRandomNumbersOfTheHostBesideThoseOfAGPU) {
 TEST_F(Run, RefusesABufferThatNoSnapshotCanHoldBeforeTheFirstStep) {
   struct Rotated : GPT {
     using GPT::GPT;
-    at::Tensor angles = register_buffer("angles", at::zeros({2}, at::kComplexFloat));
+    at::Tensor angles = register_buffer("angles", at::zeros({2}, at::kComplexDouble));
   };
   const auto train = [&](const std::string& save_dir) {
     Group alone;
@@ -566,8 +566,31 @@ TEST_F(Run, RefusesABufferThatNoSnapshotCanHoldBeforeTheFirstStep) {
         .fit();
   };
   const auto text = error_of(Errc::config, [&] { train((folder / "rotated").string()); });
-  EXPECT_THAT(text, testing::HasSubstr("model.angles has the type ComplexFloat, which a snapshot cannot hold"));
+  EXPECT_THAT(text, testing::HasSubstr("model.angles has the type ComplexDouble, which a snapshot cannot hold"));
   train("");
+}
+
+/// A conjugated view is a tensor whose memory has other numbers than the tensor.
+TEST_F(Run, KeepsComplexBuffersInSnapshots) {
+  struct Rotated : GPT {
+    explicit Rotated(const at::Tensor& first)
+        : GPT{{.n_layer = 1, .n_head = 2, .n_embd = 16, .dropout = 0.0}, 11, 8},
+          angles{register_buffer("angles", first)} {}
+    at::Tensor angles;
+  };
+  const auto angles = at::complex(at::arange(3, at::kFloat), at::arange(3, at::kFloat) + 1);
+  const auto trained = [&](const at::Tensor& first, std::int64_t steps) {
+    Group alone;
+    auto settings = config(steps);
+    settings.training.save_dir = (folder / "rotated").string();
+    const auto model = std::make_shared<Rotated>(first);
+    Trainer<Rotated, Tokens, AdamW, Float32, SingleDevice>{
+        alone, model, std::make_shared<Tokens>(), {.batch_size = 3, .training = settings.training}}
+        .fit();
+    return model->angles;
+  };
+  EXPECT_TRUE(at::equal(trained(angles.conj(), 1), angles.conj()));
+  EXPECT_TRUE(at::equal(trained(at::zeros_like(angles), 2), angles.conj()));
 }
 
 TEST_F(Run, StopsOnALossThatIsNoNumberWithTheStep) {

@@ -30,7 +30,10 @@ inline constexpr std::array kSafetensorsTypes{SafetensorsType{"F32", at::kFloat}
                                               SafetensorsType{"U64", at::kUInt64},
                                               SafetensorsType{"BOOL", at::kBool},
                                               SafetensorsType{"F8_E4M3", at::kFloat8_e4m3fn},
-                                              SafetensorsType{"F8_E5M2", at::kFloat8_e5m2}};
+                                              SafetensorsType{"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
+                                              SafetensorsType{"F8_E5M2", at::kFloat8_e5m2},
+                                              SafetensorsType{"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+                                              SafetensorsType{"C64", at::kComplexFloat}};
 
 /// Returns the name of a type.
 /// Errors  `storage` for a type that snapshots cannot hold.

@@ -128,7 +128,8 @@ DDPXX_INLINE void write_safetensors(const std::filesystem::path& path, const Nam
     };
     write(header_bytes);
     write(bytes_of(json));
-    for (const auto& [name, tensor] : in_order) write(detail::bytes_of_tensor(tensor.detach().cpu().contiguous()));
+    for (const auto& [name, tensor] : in_order)
+      write(detail::bytes_of_tensor(tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()));
     file.write_at(digits, bytes_of(crc32c_text(sum)));
   });
 }

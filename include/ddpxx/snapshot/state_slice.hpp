@@ -20,10 +20,11 @@ struct StateSlice {
   std::int64_t end() const { return begin + values.numel(); }
 };
 
-/// Returns a slice with all elements of `tensor`. Its values are the tensor's own memory if the tensor is contiguous,
-/// and a copy otherwise, which can be written to a snapshot but not read into.
+/// Returns a slice with all elements of `tensor`. Its values are the tensor's own memory if the tensor is contiguous
+/// and no view that conjugates or negates, and a copy otherwise, which can be written to a snapshot but not read into.
 inline StateSlice whole_slice(std::string name, const at::Tensor& tensor) {
-  return {std::move(name), tensor.sizes().vec(), 0, tensor.detach().contiguous().view({-1})};
+  return {std::move(name), tensor.sizes().vec(), 0,
+          tensor.detach().resolve_conj().resolve_neg().contiguous().view({-1})};
 }
 
 }  // namespace ddpxx
