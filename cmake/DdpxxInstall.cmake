@@ -42,13 +42,13 @@ list(FILTER _includes EXCLUDE REGEX "\\$<")  # generator expressions, which only
 list(REMOVE_DUPLICATES _includes)
 # The compiler's own folders must not be named: g++ then no longer finds stdlib.h from its cstdlib.
 list(REMOVE_ITEM _includes ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
-if(NOT LibTorch_HAS_GLOO)
-  list(APPEND _includes "\${includedir}/ddpxx/comm/gloo_declarations")
-endif()
 # A blank in a path is escaped. pkgconf 1.8 keeps the backslash behind -I, and loses it behind -isystem.
 list(TRANSFORM _includes REPLACE " " "\\\\ ")
 list(TRANSFORM _includes PREPEND "-I" REGEX " ")
 list(TRANSFORM _includes PREPEND "-isystem " REGEX "^[^-]")
+if(NOT LibTorch_HAS_GLOO)
+  list(APPEND _includes "-I\${includedir}/ddpxx/comm/gloo_declarations")  # the prefix may have a blank
+endif()
 list(JOIN _includes " " DDPXX_PC_INCLUDES)
 get_target_property(_definitions LibTorch::cpu INTERFACE_COMPILE_DEFINITIONS)
 list(APPEND _definitions DDPXX_CORE)

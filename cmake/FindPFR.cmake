@@ -3,8 +3,19 @@
 # Looks in Boost_ROOT, in CMAKE_PREFIX_PATH and the system, in what `./dev setup` fetched, and at last where the
 # installed ddpxx was built against it.
 
+# A relative folder means the same as in FindLibTorch.cmake: one of the command line is below the folder in which cmake was
+# called, any other one below the project's.
+if(DEFINED CACHE{Boost_ROOT})
+  get_property(_type CACHE Boost_ROOT PROPERTY TYPE)
+  if(_type STREQUAL "UNINITIALIZED")
+    set(Boost_ROOT "$CACHE{Boost_ROOT}" CACHE PATH "Folder of Boost, which holds include/boost/pfr.hpp")
+  endif()
+endif()
+set(_roots ${Boost_ROOT} $ENV{Boost_ROOT})
+list(TRANSFORM _roots REPLACE "^([^/].*)$" "${CMAKE_SOURCE_DIR}/\\1")
+
 find_path(PFR_INCLUDE_DIR boost/pfr/core_name.hpp
-  HINTS ${Boost_ROOT} ENV Boost_ROOT
+  HINTS ${_roots}
   PATHS ${CMAKE_CURRENT_LIST_DIR}/../.deps/site/cmeel.prefix ${DDPXX_PFR_HINT}
   PATH_SUFFIXES include)
 

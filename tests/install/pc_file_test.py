@@ -45,6 +45,14 @@ def main():
         flags = shlex.split(done.stdout)
         assert done.returncode == 0 and f"-I{libtorch}/include" in flags, done
         assert f"-L{libtorch}/lib" in flags and f"-Wl,-rpath,{libtorch}/lib" in flags, flags
+        installed = folder / "a prefix/lib/pkgconfig"
+        installed.mkdir(parents=True)
+        shutil.copy(folder / "build/ddpxx.pc", installed)
+        done = subprocess.run(["pkg-config", "--cflags", "--libs", "ddpxx"], capture_output=True, text=True, check=False,
+                              env=os.environ | {"PKG_CONFIG_PATH": str(installed)})
+        include = f"{installed}/../../include"
+        flags = shlex.split(done.stdout)
+        assert f"-I{include}" in flags and f"-I{include}/ddpxx/comm/gloo_declarations" in flags, flags
         text = (folder / "build/ddpxx.pc").read_text()
         assert f"-I{json}/include" in flags and text.count("json\\ library/include") == 1, text
         assert "system/include" not in text and "-isystem /usr/include" not in text and "$<" not in text, text
