@@ -226,6 +226,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "argument 1: \"a..b=1\": unknown key; the top level has model, optimizer, training or "
                 "strategy"}));
 
+struct Nothing {};
+struct WithNothing {
+  Nothing nothing;
+};
+
+TEST(AGroupWithoutKeys, TakesNoValue) {
+  EXPECT_EQ(fill<WithNothing>("", {"nothing=1"}).problems, "argument 1: \"nothing=1\": is a group, without keys");
+  EXPECT_EQ(fill<WithNothing>("nothing: {}\n").problems, "");
+}
+
 TEST(Problems, AllComeInOneReportInTheOrderOfTheirPlaces) {
   const auto filled = fill<Config>("training:\n  seed: x\nzebra: 1\nmodel:\n  n_embd: 0\n",
                                    {"training.max_steps=200", "optimizer.learning_rate=y"});

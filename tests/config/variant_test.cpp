@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/config/files/yaml.hpp>
@@ -92,6 +93,11 @@ TEST(AVariant, RefusesKeysOfAnotherAlternative) {
   EXPECT_EQ(fill<Config>("optimizer: sdg\n").problems,
             "t.yaml:1:12: optimizer: \"sdg\" is not known (allowed: adamw or sgd); did you mean sgd?\n"
             "    optimizer: sdg\n               ^");
+}
+
+TEST(AVariant, IsNamedOnceByTheErrorAboutAKeyThatItsAlternativesShare) {
+  EXPECT_EQ(fill<Config>("", {"zebra.learning_rate=1"}).problems,
+            "argument 1: \"zebra.learning_rate=1\": unknown key; `learning_rate` lives in `optimizer`");
 }
 
 TEST(AVariant, RefusesKeysThatLieDeeperInAnotherAlternative) {

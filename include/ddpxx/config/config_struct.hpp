@@ -53,8 +53,14 @@ namespace detail {
 
 struct Anything {
   template <class T>
+    requires std::is_copy_constructible_v<T>
   [[noreturn]] operator T&() const {  // NOLINT(google-explicit-constructor): it converts to any type
     std::terminate();                 // never called, but clang requires a body
+  }
+  template <class T>
+    requires(!std::is_copy_constructible_v<T>)
+  [[noreturn]] operator T() const {  // NOLINT(google-explicit-constructor): such as std::unique_ptr
+    std::terminate();
   }
 };
 template <std::size_t>
@@ -149,15 +155,19 @@ inline constexpr bool kIsReadable = ConfigLeaf<T> || ConfigStruct<T> || ConfigAl
 /// Fails for a field whose type cannot be read from a file; the compiler names the struct, the field and its type.
 template <class Struct, auto Name, class Type>
 consteval bool explain_field() {
-  static_assert(!std::is_enum_v<Type>,
+  using Value = typename Innermost<Type>::type;
+  static_assert(!std::is_enum_v<Value>,
                 "config: an enum needs names: write `constexpr auto enum_names(E) { return "
                 "std::array{ddpxx::Named{E::value, \"value\"}, ...}; }` beside it");
   static_assert(
-      std::is_enum_v<Type>,
+      std::is_enum_v<Value> || DurationLike<Value>,
       "config: a field is a bool, an integer, a double or float, a std::string, a std::filesystem::path, a std::chrono "
       "duration, an enum with enum_names, a std::optional, std::vector, std::array or std::map by std::string of "
       "those, "
       "a struct with defaults, or a std::variant of such structs");
+  static_assert(!DurationLike<Value>,
+                "config: a std::chrono duration has an integer count and a period of whole nanoseconds; for seconds as "
+                "a floating-point number use a double with Unit::seconds");
   return false;
 }
 

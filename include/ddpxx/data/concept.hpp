@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +20,7 @@ using BatchOf = decltype(std::declval<const D&>().batch(std::span<const std::int
 
 template <class D>
 concept HasSize = requires(const D& dataset) {
-  { dataset.size() } -> std::convertible_to<std::int64_t>;
+  { dataset.size() } -> std::same_as<std::int64_t>;
 };
 /// `batch(indices)` is const, and worker threads call it concurrently.
 template <class D>
@@ -28,9 +29,8 @@ template <class D>
 concept ChangesInBatch =
     !MakesBatches<D> && requires(D& dataset, std::span<const std::int64_t> indices) { dataset.batch(indices); };
 template <class B>
-concept CountsTokens = requires(const B& batch) {
-  { batch.num_tokens } -> std::convertible_to<std::int64_t>;
-};
+concept CountsTokens =
+    requires(const B& batch) { requires std::integral<std::remove_cvref_t<decltype(batch.num_tokens)>>; };
 template <class B>
 concept MovesToDevice = requires(const B& batch, at::Device device) {
   { batch.to(device) } -> std::same_as<B>;
@@ -84,6 +84,13 @@ Settings recorded_facts(const D& dataset) {
     return {};
 }
 
+template <class B>
+consteval bool explain_batch() {
+  static_assert(CountsTokens<B>, "batch: add `std::int64_t num_tokens`, the targets that count in the loss");
+  static_assert(MovesToDevice<B>, "batch: add `Batch to(at::Device) const`, the same batch on that device");
+  return true;
+}
+
 template <class D>
 consteval bool explain_dataset() {
   static_assert(HasSize<D>, "dataset: add `std::int64_t size() const`, the number of samples");
@@ -91,8 +98,7 @@ consteval bool explain_dataset() {
   static_assert(MakesBatches<D> || ChangesInBatch<D>,
                 "dataset: add `Batch batch(std::span<const std::int64_t> indices) const`");
   if constexpr (MakesBatches<D>) {
-    static_assert(CountsTokens<BatchOf<D>>, "batch: add `std::int64_t num_tokens`, the targets that count in the loss");
-    static_assert(MovesToDevice<BatchOf<D>>, "batch: add `Batch to(at::Device) const`, the same batch on that device");
+    static_assert(explain_batch<BatchOf<D>>());
     static_assert(!OddlyUsesBatchContext<D>,
                   "dataset: the training batches are `Batch batch(std::span<const std::int64_t> indices, const "
                   "BatchContext& context) const`, with the type that batch(indices) returns");

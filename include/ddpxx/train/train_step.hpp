@@ -18,6 +18,7 @@
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/type_name.hpp>
+#include <ddpxx/data/concept.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/observe/events.hpp>
@@ -152,6 +153,7 @@ class TrainStep {
   ///         `StepLog::pop` about an earlier step.
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> step(const Batches& batches, const StepNotes& notes = {}) {
+    static_assert(explain_batch<std::ranges::range_value_t<Batches>>());
     static_assert(explain_model<Model, std::ranges::range_value_t<Batches>>());
     if (std::ranges::empty(batches))
       throw Error{Errc::data, "step " + std::to_string(step_ + 1) +

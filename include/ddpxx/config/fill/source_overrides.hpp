@@ -175,8 +175,9 @@ inline void SourceOverrides::choose(const SourceEntry& entry) {
   // `strategy=fsdp` sets `strategy.name`: the key of a group with a field `name` stands for that field.
   if (const auto* name = table_.find(path_in(meaning.path, "name")); name != nullptr && !entry.removes)
     return choose_row(entry, {.kind = KeyMeaning::Kind::value, .path = name->path, .row = name});
-  const auto names = one_of(names_below(table_, meaning.path));
-  diagnostics_.complain({entry.value.place, entry.path, "is a group, with the keys " + names}, meaning.path);
+  const auto names = names_below(table_, meaning.path);
+  const auto keys = names.empty() ? "without keys" : "with the keys " + one_of(names);
+  diagnostics_.complain({entry.value.place, entry.path, "is a group, " + keys}, meaning.path);
 }
 
 /// True for a value that its alias translates to nothing: another key of the source may then give the setting.

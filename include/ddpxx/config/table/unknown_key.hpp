@@ -84,9 +84,8 @@ inline std::optional<std::string> with_dots(const ConfigTable& table, const std:
 /// The groups that have a value with that name: `a`, `b` or `c`.
 inline std::string homes_of(const ConfigTable& table, std::string_view name) {
   std::vector<std::string> homes;
-  for (const auto& row : table.rows)
-    if (name_of(row.path) == name)
-      homes.push_back(group_of(row.path).empty() ? "the top level" : '`' + std::string{group_of(row.path)} + '`');
+  for (const auto& path : paths_of(table, name))
+    homes.push_back(group_of(path).empty() ? "the top level" : '`' + std::string{group_of(path)} + '`');
   constexpr std::size_t kMax = 3;
   homes.resize(std::min(homes.size(), kMax));
   return one_of(homes);
