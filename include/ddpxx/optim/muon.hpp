@@ -27,7 +27,8 @@ at::Tensor orthogonalized(const at::Tensor& matrix, std::int64_t iterations, dou
 /// norms, by AdamW. In a model without layers that train Muon steps all matrices. Each matrix is orthogonalized once,
 /// by the rank that owns it. A group's own learning rate is the peak of what it has: of a matrix, or of AdamW.
 /// Ranks   Collective: each step exchanges the matrices with their owners.
-/// Source  torch.optim.Muon; on one rank the steps are equal.
+/// Source  torch.optim.Muon; on one rank the steps of float32 and float64 parameters are equal. In 16 bits they differ by
+///         rounding, since ATen adds a transposed matrix by another kernel.
 class Muon {
  public:
   using Config = MuonConfig;

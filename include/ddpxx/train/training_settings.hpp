@@ -68,8 +68,8 @@ struct TrainingConfig {
             "Save when this time has passed since the last save; 0 saves only at the end", at_least(0.0), Unit::seconds,
             Resume::free),
         field<&TrainingConfig::eval_every>(
-            "Optimizer steps between two evaluations, with one more at the end; 0 makes none", at_least(0),
-            Unit::steps, Resume::free),
+            "Optimizer steps between two evaluations, with one more at the end; 0 makes none", at_least(0), Unit::steps,
+            Resume::free),
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
                                              Unit::samples, Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
