@@ -10,6 +10,7 @@ jobs does, and Slurm accepts the other scripts of that folder.
 """
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -143,7 +144,11 @@ class Jobs:
             assert sorted(losses(sweep / str(number) / "rows.jsonl")) == list(range(1, steps + 1))
 
     def check_failure(self):
-        job = self.submit("failing", ["nodes=2"], ["sh", "-c", '[ "$SLURM_PROCID" = 0 ] && exec sleep 1000; exit 6'])
+        # Slurm may lose the signal to a task that is still being launched, so the other task waits for it.
+        runs = shlex.quote(str(self.folder / "runs"))
+        script = (f'[ "$SLURM_PROCID" = 0 ] && {{ echo > {runs}; exec sleep 1000; }}; '
+                  f"until [ -e {runs} ]; do sleep 0.1; done; exit 6")
+        job = self.submit("failing", ["nodes=2"], ["sh", "-c", script])
         self.finish("failing", job, "FAILED")
         record = self.slurm.run(["scontrol", "show", "job", job])
         assert "Restarts=0 " in record and "ExitCode=143:0" in record, record  # srun ends rank 0 by SIGTERM
