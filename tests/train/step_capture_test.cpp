@@ -299,6 +299,20 @@ TEST(StepCapture, RefusesWhatCannotBeCaptured) {
   EXPECT_THAT(errors[0].text, HasSubstr("set accumulation_steps=1"));
 }
 
+TEST(StepCapture, RefusesAParameterThatIsFrozenLater) {
+  Group alone;
+  for (const int first : {1, 6}) {  // before the capture, and among the replays
+    const auto model = std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16}, 11, 8);
+    TrainStep<GPT, AdamW, Float32, SingleDevice> step{alone, model, {.capture = record_steps()}};
+    for (int i = 0; i < first; ++i) step.step(std::vector{make_batch(i, 4, 0)});
+    auto frozen = model->parameters().front();
+    frozen.set_requires_grad(false);
+    expect_refused([&] { step.step(std::vector{make_batch(7, 4, 0)}); }, {"was frozen after the trainer had taken"});
+    frozen.set_requires_grad(true);
+    EXPECT_NO_THROW(step.step(std::vector{make_batch(7, 4, 0)}));
+  }
+}
+
 TEST(StepCapture, RefusesACUDAGraphOnACPU) {
   using Train = Trainer<GPT, Tokens, AdamW, Float32, SingleDevice>;
   Train::Config config;

@@ -7,8 +7,10 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
+#include <c10/util/Type.h>
 #include <torch/torch.h>
 
 #include <gmock/gmock.h>
@@ -17,11 +19,13 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/batch.hpp>
+#include <ddpxx/flat/intercepted_operations.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/lamb.hpp>
 #include <ddpxx/optim/muon.hpp>
 #include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/hooks/no_hook.hpp>
@@ -488,6 +492,57 @@ TEST(TrainStep, KeepsAChangeInPlaceWhereTheOptimizerStepsTheMemoryOfTheModel) {
       alone, model, {.grad_norm_clip = 0, .optimizer = {.learning_rate = 0.25}}};
   step.step(std::vector{rows_of(1, 2)});
   EXPECT_TRUE(at::allclose(model->weight, torch::full({4}, 0.25)));
+}
+
+template <class Strategy>
+void expect_one_comparison_of_an_undone_change() {
+  SCOPED_TRACE(c10::demangle(typeid(Strategy).name()));
+  Group alone;
+  const auto model = std::make_shared<Product>();
+  TrainStep<Product, SGD, LowPrecision<>, Strategy> step{alone, model, {}};
+  step.step(std::vector{rows_of(1, 2)});
+  {
+    const c10::NoGradGuard no_grad;
+    model->weight.add_(1).sub_(1);
+  }
+  std::vector<int> comparisons;
+  for (int i = 0; i < 3; ++i) {
+    int count = 0;
+    const InterceptedOperations operations{
+        [&](const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+          count += op.schema().name() == "aten::equal" ? 1 : 0;
+          op.redispatchBoxed(keys, &stack);
+        }};
+    step.step(std::vector{rows_of(1, 2)});
+    comparisons.push_back(count);
+  }
+  EXPECT_THAT(comparisons, testing::ElementsAre(1, 0, 0)) << "on a GPU the host waits for each comparison";
+}
+
+TEST(TrainStep, ComparesAChangeInPlaceThatWasUndoneInOneStepOnly) {
+  expect_one_comparison_of_an_undone_change<SingleDevice>();
+  expect_one_comparison_of_an_undone_change<DDP>();
+  expect_one_comparison_of_an_undone_change<DataParallel>();
+  expect_one_comparison_of_an_undone_change<ZeRO1>();
+  expect_one_comparison_of_an_undone_change<ZeRO2>();
+}
+
+TEST(TrainStep, KeepsTheErrorOfAnEvaluationWhereTheAverageCannotBeExchangedBack) {
+  Group alone;
+  TrainStep<Product, SGD, Float32, SingleDevice> step{alone, std::make_shared<Product>(), {.ema_decay = 0.5}};
+  step.step(std::vector{rows_of(1, 2)});
+  step.exchange_average();
+  {
+    // As after an error of a GPU, where each later operation fails.
+    const InterceptedOperations failing{[](const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack&) {
+      throw std::runtime_error{"the device is lost"};
+    }};
+    step.take_back_average();
+  }
+  EXPECT_THAT(error_of([&] { step.step(std::vector{rows_of(1, 2)}); }),
+              HasSubstr("step() was called while the model has the moving average of its parameters"));
+  step.take_back_average();
+  EXPECT_NO_THROW(step.step(std::vector{rows_of(1, 2)}));
 }
 
 TEST(TrainStep, RefusesToStepOnNothing) {

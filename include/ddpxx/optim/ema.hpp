@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include <ddpxx/core/error.hpp>
@@ -57,16 +58,7 @@ class EMA {
   /// collective may read the values meanwhile. Afterwards the caller updates copies of the values, by a strategy's
   /// `finish_step()`.
   void swap() {
-    const c10::NoGradGuard no_grad;
-    constexpr std::int64_t kElementsAtOnce = 1 << 20;
-    for (std::size_t i = 0; i < values_.size(); ++i)
-      for (std::int64_t begin = 0, size = values_[i].numel(); begin < size; begin += kElementsAtOnce) {
-        const auto value = values_[i].narrow(0, begin, std::min(kElementsAtOnce, size - begin));
-        const auto average = average_.slices[i].narrow(0, begin, value.numel());
-        const auto kept = value.clone();
-        value.copy_(average);
-        average.copy_(kept);
-      }
+    exchange();
     swapped_ = !swapped_;
   }
 
@@ -84,6 +76,25 @@ class EMA {
     return std::min(config_.decay, (1.0 + n) / (10.0 + n));
   }
 
+  void exchange() {
+    const c10::NoGradGuard no_grad;
+    if (values_.empty()) return;
+    constexpr std::int64_t kElementsAtOnce = 1 << 20;
+    std::int64_t largest = 0;
+    for (const auto& values : values_) largest = std::max(largest, values.numel());
+    // Where memory is short, this fails before anything has changed.
+    const auto buffer = at::empty({std::min(kElementsAtOnce, largest)}, average_.slices.front().options());
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      for (std::int64_t begin = 0, size = values_[i].numel(); begin < size; begin += kElementsAtOnce) {
+        const auto value = values_[i].narrow(0, begin, std::min(kElementsAtOnce, size - begin));
+        const auto average = average_.slices[i].narrow(0, begin, value.numel());
+        const auto kept = buffer.narrow(0, 0, value.numel());
+        kept.copy_(value);
+        value.copy_(average);
+        average.copy_(kept);
+      }
+  }
+
   void copy_values() {
     const c10::NoGradGuard no_grad;
     if (!values_.empty()) at::_foreach_copy_(average_.slices, values_);
@@ -96,8 +107,8 @@ class EMA {
   bool swapped_ = false;
 };
 
-/// A scope in which the parameters hold their average, for an evaluation. Its constructor and its destructor call
-/// `EMA::swap()`; the caller updates copies of the values after each.
+/// A scope in which the parameters hold their average, for a program that evaluates in a loop of its own. Its
+/// constructor and its destructor call `EMA::swap()`; the caller updates copies of the values after each.
 class AverageScope {
  public:
   explicit AverageScope(EMA& ema) : ema_{&ema} { ema.swap(); }

@@ -73,7 +73,7 @@ DDPXX_INLINE void DataParallel::finish_backward() {
 }
 
 DDPXX_INLINE void DataParallel::finish_step() {
-  trainable_.publish_masters();
+  WholeModel::finish_step();
   copy_to_replicas();
 }
 

@@ -104,7 +104,7 @@ class DDPWith : public WholeModel {
   }
   void finish_step() {
     if constexpr (FinishesHookStep<Hook>) hook_.finish_step(trainable_, *group_);
-    trainable_.publish_masters();
+    WholeModel::finish_step();
   }
   /// Where the hook lets the models of the ranks differ, broadcasts rank 0's model, which snapshots hold too.
   /// Ranks   Collective for such a hook, local for others.

@@ -33,7 +33,10 @@ class WholeModel : public PlainCall {
   }
 
   /// Rounds the stepped values to the types that the model computes with.
-  void finish_step() { trainable_.publish_masters(); }
+  void finish_step() {
+    trainable_.publish_masters();
+    trainable_.forget_changes();
+  }
   void wait_pending() {}
   at::Tensor sum_over_shards(at::Tensor value) const { return value; }
   auto gathered() { return std::monostate{}; }

@@ -164,6 +164,7 @@ class ZeRO {
   void finish_step() {
     const c10::NoGradGuard no_grad;
     trainable_.publish_masters();
+    trainable_.forget_changes();
     for (auto i = trainable_.segments().size(); i-- > 0;) {
       const auto& segment = trainable_.segments()[i];
       gathers_[i] = start_all_gather(segment.values, trainable_.piece_of(segment.values), *group_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,17 +38,24 @@ class AveragedModel {
   void exchange() {
     if (!average_) return;
     strategy_->wait_pending();  // pending all-gathers read the memory that swap() overwrites
+    const bool goes_back = computes_with_ == Values::average;
     average_->swap();
-    computes_with_ = computes_with_ == Values::average ? Values::parameters : Values::average;
+    computes_with_ = goes_back ? Values::copies_of_average : Values::average;  // until finish_step() has returned
     strategy_->finish_step();
+    if (goes_back) computes_with_ = Values::parameters;
   }
-  /// Exchanges this rank's parameters and their average back after an exception between two calls of exchange(). The
-  /// model gets its parameters back in show_parameters(), since that may take a collective.
+  /// Exchanges this rank's parameters and their average back after an exception in the first of two calls of
+  /// exchange(), or between them; does nothing if they are where they belong. The
+  /// model gets its parameters back in show_parameters(), since that may take a collective. Where they cannot be
+  /// exchanged, as after an error of a GPU, the model keeps the average.
   /// Ranks   Local.
   void take_back() noexcept {
-    if (!average_) return;
-    average_->swap();
-    computes_with_ = Values::copies_of_average;
+    if (computes_with_ != Values::average) return;
+    try {
+      average_->swap();
+      computes_with_ = Values::copies_of_average;
+    } catch (const std::exception&) {  // the caller throws the exception that came first
+    }
   }
   /// Gives the model its parameters again after take_back().
   void show_parameters() {

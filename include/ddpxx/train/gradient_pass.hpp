@@ -15,6 +15,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/SmallVector.h>
 
+#include <ddpxx/flat/arena.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
@@ -64,6 +65,7 @@ class GradientPass {
   template <std::ranges::forward_range Batches>
   at::Tensor run(const Batches& batches, StepFacts& facts, LastStep& step, CapturedStep* captured) {
     if (captured == nullptr) return plain(batches, facts, step);
+    strategy_->trainable().check_owned(Freezing::refused);  // a replay would train a parameter that is frozen now
     captured->stay_plain();
     if (std::ranges::distance(batches) != 1) return plain(batches, facts, step);
     std::array batch{input(*std::ranges::begin(batches))};  // on the device, where plain() finds it too
@@ -92,7 +94,6 @@ class GradientPass {
 
   template <class Batch>
   at::Tensor through(CapturedStep& captured, Batch& batch, StepFacts& facts, LastStep& step) {
-    strategy_->trainable().check_owned();
     strategy_->frozen().check_owned();
     check_unchanged();
     const auto& [loss, found_inf] =
