@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -180,12 +181,14 @@ TEST(Observers, MaySaveTheParametersOnceTheirAverageIsEvaluated) {
     struct SavesEvaluated : Observer {
       std::string name() const override { return "the saver"; }
       void on_evaluating(const Evaluating&) override {
-        EXPECT_THAT(error_of([&] { trainer->save(); }), HasSubstr("save() was called during an evaluation"));
-        EXPECT_THAT(error_of([&] { trainer->evaluate(); }), HasSubstr("evaluate() was called during an evaluation"));
-        EXPECT_THAT(error_of([&] { trainer->step(); }), HasSubstr("step() was called during an evaluation"));
+        EXPECT_THAT(error_of([&] { trainer->save(); }), HasSubstr("an evaluation: call it in on_evaluated"));
+        EXPECT_THAT(error_of([&] { trainer->evaluate(); }), HasSubstr("an evaluation: call it in on_step"));
+        EXPECT_THAT(error_of([&] { trainer->step(); }), HasSubstr("an evaluation: call it in the training loop"));
       }
       Verdict on_evaluated(const Evaluated&) override {
         trainer->save();
+        EXPECT_THAT(error_of([&] { trainer->evaluate(); }), HasSubstr("an evaluation: call it in on_step"));
+        EXPECT_THAT(error_of([&] { trainer->step(); }), HasSubstr("an evaluation: call it in the training loop"));
         return Verdict::go_on;
       }
       Train* trainer = nullptr;
@@ -267,6 +270,38 @@ TEST(Observers, KeepAllRanksFromBeginningWhereOneCannot) {
     if (group.rank() == 1) trainer.add(std::make_shared<NoBegin>());
     EXPECT_THAT(error_of([&] { trainer.fit(); }), HasSubstr("this day is a holiday"));
     EXPECT_EQ(trainer.steps_done(), 0);
+  });
+}
+
+TEST(Observers, AreToldOfTheEndWhereARunCannotBegin) {
+  const TemporaryFolder folder;
+  struct LateBegin : Observer {
+    std::string name() const override { return "late begin"; }
+    void on_begin(const RunBegan&) override {
+      if (std::exchange(fails, false)) throw Error{Errc::config, "the doors are closed"};
+    }
+    bool fails = true;
+  };
+  spawn_ranks(2, [&](Group& group) {
+    auto config = make_config(group, 2);
+    config.training.metrics = folder / "metrics.jsonl";
+    Train trainer{group, make_model(), make_data(), config};
+    const auto before = std::make_shared<Recorder>(), after = std::make_shared<Recorder>();
+    trainer.add(before);
+    if (group.rank() == 1) trainer.add(std::make_shared<LateBegin>());
+    trainer.add(after);
+    EXPECT_THAT(error_of([&] { trainer.fit(); }), HasSubstr("the doors are closed"));
+    EXPECT_EQ(before->events, "begin 0, end 0, ");
+    EXPECT_EQ(after->events, group.rank() == 0 ? "begin 0, end 0, " : "") << "an end without a begin";
+    if (group.rank() == 0) {
+      MetricsFile of_another_run{folder / "metrics.jsonl"};
+      EXPECT_NO_THROW(of_another_run.on_begin({})) << "the file is still locked";
+      of_another_run.on_end({});
+    }
+    const auto added = std::make_shared<Recorder>();
+    EXPECT_NO_THROW(trainer.add(added)) << "nothing runs, so an observer may be added";
+    trainer.fit();
+    EXPECT_EQ(added->events.rfind("end 2, "), added->events.size() - 7) << added->events;
   });
 }
 

@@ -520,6 +520,27 @@ TEST_F(OwnLoop, TakesTheBatchesAgainBeforeAParameterWasSteppedInBackward) {
   expect_that_the_batches_of_a_failed_step_are_taken_again<StepInBackward<DDP>>();
 }
 
+TEST_F(OwnLoop, KnowsThatAnEpochHasEndedAlsoAfterAStepThatFails) {
+  Group alone;
+  Trainer<NormedLine, Numbers, AdamW, Float32, SingleDevice>::Config settings;
+  settings.batch_size = 2;
+  settings.training = {.max_steps = 6, .max_epochs = 0, .save_dir = (folder_ / "run").string(), .save_every_epochs = 1};
+  const auto model = std::make_shared<NormedLine>();
+  Trainer<NormedLine, Numbers, AdamW, Float32, SingleDevice> trainer{alone, model, std::make_shared<Numbers>(),
+                                                                     settings};
+  trainer.resume();
+  while (trainer.epoch() == 0) trainer.step();
+  ASSERT_TRUE(trainer.save_due());
+  model->fails = true;
+  EXPECT_THROW(trainer.step(), Error);
+  EXPECT_TRUE(trainer.save_due()) << "after a step on batches of the dataset";
+  EXPECT_THROW(trainer.step(std::vector<Batch>{}), Error);
+  EXPECT_TRUE(trainer.save_due()) << "after a step on other batches";
+  trainer.save();
+  EXPECT_FALSE(trainer.save_due());
+  trainer.close();
+}
+
 /// A layer that is trained in any precision, and whose evaluation may fail.
 struct FragileLine : Line {
   Loss forward(const Batch& batch) {

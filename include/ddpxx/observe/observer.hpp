@@ -29,8 +29,9 @@ enum class Verdict { go_on, stop };
 ///         ranks, unless the event says otherwise.
 /// Errors  An exception ends no run. The first one of an observer is a warning with its name, and further ones are
 ///         counted. Two events are different. From `on_begin` an exception reaches the program, on every rank: nothing
-///         has been trained then. From `before_optimizer_step` it ends the rank, and with it the run: the rank would go
-///         on with other gradients than the others.
+///         has been trained then, and the observers whose `on_begin` has returned get `on_end`. From
+///         `before_optimizer_step` it ends the rank, and with it the run: the rank would go on with other gradients
+///         than the others.
 class Observer {
  public:
   Observer() = default;

@@ -27,7 +27,8 @@ class RunReport {
   bool empty() const noexcept { return observers_.empty(); }
 
   /// Call before all other events.
-  /// Errors  what an observer throws; the run must not begin then.
+  /// Errors  what an observer throws; the run must not begin then. The observers that were told of the begin are told
+  ///         of the end.
   void begin(const RunBegan& run);
 
   /// Hands the event to all observers.
@@ -50,6 +51,7 @@ class RunReport {
     std::shared_ptr<Observer> observer;
     std::string name;
     std::int64_t failures = 0;
+    bool has_begun = false;  ///< Its on_begin was called and did not throw.
   };
 
   EventTime now() const;

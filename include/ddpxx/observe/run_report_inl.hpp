@@ -28,6 +28,7 @@ template <class Call>
 void RunReport::call(Call&& call_one) {
   if (!has_begun_) return;
   for (auto& each : observers_) {
+    if (!each.has_begun) continue;
     try {
       call_one(*each.observer);
     } catch (const std::exception& error) {
@@ -60,14 +61,18 @@ DDPXX_INLINE void RunReport::begin(const RunBegan& run) {
   ended_ = {.step = run.step, .last_step = run.last_step};
   first_step_ = run.step;
   wants_stop_ = false;
+  has_begun_ = true;
   for (auto& each : observers_) try {
+      each.has_begun = false;
       each.observer->on_begin(run);
+      each.has_begun = true;
     } catch (const std::exception&) {
+      end();
       throw;
     } catch (...) {
+      end();
       throw Error{Errc::config, each.name + " failed as the run began, with an exception that is not a std::exception"};
     }
-  has_begun_ = true;
 }
 
 DDPXX_INLINE void RunReport::show(StepDone event) {
@@ -102,9 +107,11 @@ DDPXX_INLINE void RunReport::end() {
   ended_.steps = ended_.step - first_step_;
   ended_.seconds = detail::seconds_since(began_);
   call([&](Observer& observer) { observer.on_end(ended_); });
-  for (auto& each : observers_)
+  for (auto& each : observers_) {
+    each.has_begun = false;
     if (const auto failures = std::exchange(each.failures, 0); failures > 1)
       log_.warn(each.name + " failed " + std::to_string(failures) + " times in this run");
+  }
   has_begun_ = false;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -40,7 +41,7 @@ Settings unrecorded_groups(const ParameterGroupsConfig& groups, const Settings& 
 /// resumes compares its settings with them.
 template <class Config, MapDataset Dataset>
 Settings recorded_settings(Settings settings, const Config& config, const StepBatches<Dataset>& batches,
-                           const Dataset* validation, int ranks) {
+                           const Dataset* validation, std::int64_t global_batch) {
   for (auto& fact : data_settings(batches.dataset(), validation)) settings.push_back(std::move(fact));
   for (auto& setting : unrecorded_groups(config.parameter_groups, settings)) settings.push_back(std::move(setting));
   settings.push_back({"the number of training samples", std::to_string(batches.num_samples()), Resume::must_match});
@@ -48,7 +49,6 @@ Settings recorded_settings(Settings settings, const Config& config, const StepBa
   // Where the program has no record, nothing else says that the place in the data is one in another order.
   if (std::ranges::find(settings, "training.seed", &Setting::path) == settings.end())
     settings.push_back({"training.seed", std::to_string(config.training.seed), Resume::must_match});
-  const auto global_batch = config.batch_size * config.training.accumulation_steps * ranks;
   settings.push_back({"global batch", std::to_string(global_batch)});
   return settings;
 }

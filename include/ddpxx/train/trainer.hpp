@@ -144,8 +144,8 @@ class Trainer {
                       .keep_best = config.snapshot.keep_best,
                       .ranking = {config.snapshot.best_by, config.snapshot.best_mode}}} {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
-    record_.settings =
-        recorded_settings(std::move(record_.settings), config, batches_, parts_.validation.get(), group.size());
+    record_.settings = recorded_settings(std::move(record_.settings), config, batches_, parts_.validation.get(),
+                                         run_began().global_batch());
     on_rank_zero(group, Errc::config, [&] {
       add_configured_observers(report_, config_.training, config_.early_stopping,
                                parts_.screen != nullptr ? *parts_.screen : std::cout);
@@ -233,25 +233,22 @@ class Trainer {
   /// the place in the dataset stays, and the next call tries the same batches again, with new random numbers; running
   /// statistics may count them twice. To leave a batch out, step on others with step(batches).
   void step() {
+    expect_no_evaluation_in_step();
     const auto before = batches_.cursor();
     const auto batches = batches_.next();
-    has_ended_epoch_ = batches_.cursor().epoch != before.epoch;
     const auto steps = steps_done();
     try {
-      do_step(batches, before.epoch);
+      do_step(batches, before.epoch, batches_.cursor().epoch != before.epoch);
     } catch (...) {
-      if (steps_done() == steps && step_.can_try_again()) {
-        batches_.seek(before);
-        has_ended_epoch_ = false;
-      }
+      if (steps_done() == steps && step_.can_try_again()) batches_.seek(before);
       throw;
     }
   }
   /// One optimizer step on micro-batches from elsewhere; the place in the dataset stays as it is.
   template <std::ranges::forward_range Batches>
   void step(const Batches& batches) {
-    has_ended_epoch_ = false;
-    do_step(batches, batches_.cursor().epoch);
+    expect_no_evaluation_in_step();
+    do_step(batches, batches_.cursor().epoch, false);
   }
 
   /// Whether max_steps or max_epochs is reached, or the ranks have agreed to end earlier: a rank's time is over, one of
@@ -278,27 +275,30 @@ class Trainer {
   ///         early_stopping.metric name a number that the evaluation does not have; `peer` where the model returns
   ///         other metrics on other ranks.
   EvaluationResult evaluate() {
-    expect_no_evaluation("evaluate()");
+    if (evaluation_ != Evaluation::none) refuse_in_evaluation("evaluate()", "call it in on_step");
     read_all_steps();
     step_.share_buffers();
-    step_.exchange_average();
     const auto evaluated = [&] {
+      evaluation_ = Evaluation::runs;
       try {
-        is_evaluating_ = true;
+        step_.exchange_average();
         return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, [this](const Batch& batch) {
           const EvaluationMode mode{step_.model()};
           return step_.loss_of(batch);
         });
       } catch (...) {
-        is_evaluating_ = false;
+        evaluation_ = Evaluation::none;
         step_.take_back_average();
         throw;
       }
     }();
-    is_evaluating_ = false;
+    evaluation_ = Evaluation::none;
     step_.exchange_average();
     if (is_closed_) step_.make_whole();
-    report_.show(evaluated);  // the model has its parameters again, which an observer may save
+    // The model has its parameters again, which an observer may save.
+    evaluation_ = Evaluation::is_reported;
+    report_.show(evaluated);
+    evaluation_ = Evaluation::none;
     step_.restart_clock();
     return {evaluated.val_loss, evaluated.samples, evaluated.metrics};
   }
@@ -314,7 +314,7 @@ class Trainer {
   /// Errors  `config` without a save_dir, before resume(), after close() and during an evaluation; `storage` where it
   ///         cannot be written; `memory` on every rank where one has no memory for it.
   void save() {
-    expect_no_evaluation("save()");
+    if (evaluation_ == Evaluation::runs) refuse_in_evaluation("save()", "call it in on_evaluated");
     read_all_steps();
     // The votes of this step may have been read just now, and with them that it ends the training.
     if (wants_last_evaluation() && !is_evaluated()) evaluate();
@@ -411,23 +411,33 @@ class Trainer {
     return config;
   }
 
-  /// Calls the observers' `on_begin`.
+  /// Calls the observers' `on_begin`. Where one fails on any rank, those of all ranks are told of the end.
   /// Ranks   Collective.
   void begin_report() {
-    on_every_rank(*group_, Errc::storage, [&] {
-      report_.begin(run_began());
-      return true;
-    });
+    has_begun_ = false;
+    try {
+      on_every_rank(*group_, Errc::storage, [&] {
+        report_.begin(run_began());
+        return true;
+      });
+    } catch (...) {
+      report_.end();
+      throw;
+    }
     has_begun_ = true;
     is_closed_ = false;
   }
 
-  /// Errors  `config` during an evaluation, in which an observer may call the trainer.
-  void expect_no_evaluation(std::string_view call) const {
-    if (is_evaluating_)
-      throw Error{Errc::config, std::string{call} +
-                                    " was called during an evaluation, as by an observer's on_evaluating: call it "
-                                    "when the evaluation has ended, such as in on_evaluated"};
+  /// What observers are told of an evaluation at present.
+  enum class Evaluation { none, runs, is_reported };
+
+  /// Refuses a call by an observer that is told of an evaluation.
+  [[noreturn]] static void refuse_in_evaluation(std::string_view call, std::string_view advice) {
+    throw Error{Errc::config, std::string{call} +
+                                  " was called by an observer that was told of an evaluation: " + std::string{advice}};
+  }
+  void expect_no_evaluation_in_step() const {
+    if (evaluation_ != Evaluation::none) refuse_in_evaluation("step()", "call it in the training loop");
   }
 
   /// Whether the last step ends the training, and its snapshot has the numbers of an evaluation.
@@ -436,19 +446,29 @@ class Trainer {
            (reached_limit() || (votes_to_stop_ && !stop_.is_agreed()));
   }
 
-  void do_step(const auto& batches, std::int64_t epoch) {
-    expect_no_evaluation("step()");
-    had_ended_ = finished();
+  /// One optimizer step on batches of `epoch`; `ends_epoch` says whether they are its last.
+  void do_step(const auto& batches, std::int64_t epoch, bool ends_epoch) {
     if (!has_begun_) begin_report();  // a loop without resume()
+    const auto steps = steps_done();
+    const bool had_ended = std::exchange(had_ended_, finished());
+    const bool had_ended_epoch = std::exchange(has_ended_epoch_, ends_epoch);
     const StepNotes notes{.epoch = epoch,
                           .samples = samples_done(),
                           .out_of_time = limits_.is_out_of_time() || report_.wants_stop(),
                           .asked_to_stop = !stop_.heard().empty(),
                           .save_due = group_->rank() == 0 && snapshots_.is_open() && limits_.is_time_to_save(),
                           .snapshot_written = snapshots_.is_part_done()};
-    end_by_numbers(steps_done() + 1, [&] {
-      if (const auto done = step_.step(batches, notes)) report(*done);
-    });
+    try {
+      end_by_numbers(steps + 1, [&] {
+        if (const auto done = step_.step(batches, notes)) report(*done);
+      });
+    } catch (...) {
+      if (steps_done() == steps) {  // the last step is still the one before
+        had_ended_ = had_ended;
+        has_ended_epoch_ = had_ended_epoch;
+      }
+      throw;
+    }
   }
   /// Reads what is still under way, so that a snapshot or an evaluation comes after a step that is known to be good.
   /// Ranks   Collective.
@@ -559,10 +579,10 @@ class Trainer {
   TrainingLimits limits_;
   Evaluations<Dataset> evaluations_;
   StopRequest stop_;
-  std::int64_t stood_at_ = 0;     ///< The step of the last snapshot that was loaded.
-  std::int64_t saved_at_ = 0;     ///< When that snapshot was saved, if it is one of save_dir; else 0.
-  bool has_begun_ = false;        ///< resume() was called, and close() was not yet.
-  bool is_evaluating_ = false;    ///< An evaluation is under way, and observers may be told of it.
+  std::int64_t stood_at_ = 0;  ///< The step of the last snapshot that was loaded.
+  std::int64_t saved_at_ = 0;  ///< When that snapshot was saved, if it is one of save_dir; else 0.
+  bool has_begun_ = false;     ///< resume() was called, and close() was not yet.
+  Evaluation evaluation_ = Evaluation::none;
   bool is_closed_ = false;        ///< close() has made the model whole, and no step has followed.
   bool has_told_step_ = false;    ///< The launcher knows that a step is done.
   bool has_ended_epoch_ = false;  ///< The last step was the last one of an epoch.
