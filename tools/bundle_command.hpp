@@ -190,7 +190,7 @@ inline void bundle_command(int argc, char** argv) {
       programs.emplace_back(word);
   }
   const auto arguments = ddpxx::parse_config<BundleArguments>(static_cast<int>(settings.size()), settings.data(),
-                                                              {.program = "ddpxx bundle"});
+                                                              {.program = "ddpxx bundle", .more_usage = "PROGRAM..."});
   if (programs.empty() || arguments.to.empty())
     throw ddpxx::Error{ddpxx::Errc::config,
                        "ddpxx bundle needs programs and a folder: ddpxx bundle PROGRAM... to=FOLDER"};

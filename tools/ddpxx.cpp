@@ -71,7 +71,7 @@ bool asks_for_help(const std::vector<std::string_view>& words) {
 }
 
 void run_snapshot(int argc, char** argv) {
-  if (argc < 3)
+  if (argc < 3 || std::string_view{argv[2]}.empty())
     throw ddpxx::Error{ddpxx::Errc::config,
                        "ddpxx snapshot " + std::string{argv[1]} + " needs a place: see ddpxx --help"};
   snapshot_command(argv[1], argv[2], argc - 1, argv + 1);

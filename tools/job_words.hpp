@@ -14,9 +14,9 @@ struct JobWords {
   std::vector<std::string> program;   ///< The program and its arguments.
 
   int num_settings() const { return static_cast<int>(settings.size()); }
-  /// Errors  `config` if no program is given.
+  /// Errors  `config` if no program is given, or one with an empty name.
   void check(const std::string& command) const {
-    if (program.empty())
+    if (program.empty() || program.front().empty())
       throw ddpxx::Error{ddpxx::Errc::config, command + " needs the program that the job runs: " + command +
                                                   " [KEY=VALUE ...] -- PROGRAM [ARGUMENTS]"};
   }

@@ -199,6 +199,7 @@ class SnapshotCommands {
 
   void prune(const PruneArguments& arguments) const {
     if (arguments.keep_last == 0) throw needs("keep_last=N, at least 1");
+    if (snapshots_.list().empty()) throw none_there();
     storage_->claim("ddpxx snapshot prune on " + ddpxx::host_name());
     const auto before = published();
     const auto newest =

@@ -43,6 +43,14 @@ def check_signal_times():
         assert line in done.stdout if line else "--signal" not in done.stdout, done.stdout
 
 
+def check_empty_programs():
+    """A shell makes an empty word of a variable that is not set: "$PROGRAM"."""
+    for command in ("slurm", "k8s"):
+        done = subprocess.run([f"{sys.argv[1]}/ddpxx", command, "--", ""], capture_output=True, text=True, check=False,
+                              timeout=120)
+        assert done.returncode == 2 and not done.stdout and "needs the program" in done.stderr, done
+
+
 def check_sweeps():
     """A script is an array where the program's arguments ask for a sweep; Python's -m does not."""
     def script(*program):
@@ -74,6 +82,7 @@ def main():
     check_written(SLURM, 4)
     check_written(K8S, 1)
     check_signal_times()
+    check_empty_programs()
     check_sweeps()
     check_ports()
     for script in SLURM.glob("*.sh"):

@@ -558,6 +558,30 @@ TEST_F(SnapshotTool, PrunesOnlyWhenToldWhatToKeep) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "step-00000100"));
 }
 
+TEST_F(SnapshotTool, PrunesNothingWhereNoSnapshotIs) {
+  const auto expect_refused = [&](const std::string& place, const std::string& why) {
+    const auto refused = tool_at(place, "prune", {"keep_last=1"});
+    EXPECT_EQ(refused.code, 4) << place;
+    EXPECT_THAT(refused.err, HasSubstr("there is no snapshot at " + place + why));
+  };
+  const auto other = (folder_ / "other").string() + '/', step = (folder_ / "run" / "step-00000200").string() + '/';
+  expect_refused(other, "");
+  expect_refused(step, ", which is one snapshot itself");
+  std::filesystem::create_directory(other);
+  expect_refused(other, "");
+  EXPECT_TRUE(std::filesystem::is_empty(other));
+}
+
+TEST_F(SnapshotTool, TakesNoEmptyPlaceForTheFolderInWhichItRuns) {
+  const auto refused = StartedProgram{
+      {"/bin/sh", "-c", "cd \"$0\" && exec \"$1\" snapshot prune '' keep_last=1", (folder_ / "run").string(),
+       program_folder() +
+           "/ddpxx"}}.wait();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("ddpxx snapshot prune needs a place"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "step-00000100")) << "an older snapshot is gone";
+}
+
 TEST_F(SnapshotTool, PruneKeepsByEpochsAndByTime) {
   save_snapshot(folder_ / "run", snapshot_of(300));
   EXPECT_EQ(tool("prune", {"keep_last=1", "keep_every_epochs=2"}).code, 0);
