@@ -154,8 +154,11 @@ inline ddpxx::RecordedSettings settings_of_snapshot(const CommandLine& command,
                                                     const ddpxx::GivenConfig<RunConfig>& given) {
   const bool by_setting = command.from.empty() && only_reads(command.verb);
   const auto from = by_setting ? given.config.snapshot.name : command.from;
-  if (from.empty() && by_setting && given.is_readable) throw no_snapshot(command.verb);
-  if (from.empty()) return {};
+  if (from.empty()) {
+    // Before the problems of the settings are reported, among which a missing text would be.
+    if (by_setting && given.is_run && !given.unread.contains("snapshot.name")) throw no_snapshot(command.verb);
+    return {};
+  }
   const auto choice = ddpxx::parse_snapshot_choice(from);
   const auto storage = ddpxx::open_storage(choice.place);
   const auto manifest = ddpxx::choose_snapshot(*storage, choice);

@@ -102,7 +102,7 @@ void plan(const CommandLine& line) {
       line.argc(), line.argv(), options, [&](const ddpxx::GivenConfig<PlanConfig>& given) {
         // The settings of the run are those that it has on so many ranks: see accumulation_of_a_rank().
         ::setenv("WORLD_SIZE", std::to_string(given.config.world_size).c_str(), /*overwrite=*/1);
-        return settings_of_snapshot(line, {given.config.run, given.paths, given.is_readable});
+        return settings_of_snapshot(line, {given.config.run, given.paths, given.unread, given.is_run});
       });
   const auto& config = planned.run;
   if (const auto* hsdp = std::get_if<kHSDP>(&config.strategy); hsdp != nullptr && hsdp->shard_size == 0)

@@ -296,12 +296,17 @@ TEST_F(ParseConfig, TakesRecordedSettingsThatTheProgramChoosesByWhatIsGiven) {
   EXPECT_EQ(seen.config.optimizer.learning_rate, 0.5);
   EXPECT_EQ(seen.config.seed, 1) << "the choice is made by what is given";
   EXPECT_EQ(seen.paths, std::set<std::string>{"optimizer.learning_rate"});
-  EXPECT_TRUE(seen.is_readable);
+  EXPECT_TRUE(seen.unread.empty());
+  EXPECT_TRUE(seen.is_run);
 
   const std::array wrong{"program", "seed=x", "optimizer.learning_rate=2"};
   EXPECT_THROW(parse_config<Config>(3, wrong.data(), {}, recorded), Error);
-  EXPECT_FALSE(seen.is_readable);
+  EXPECT_EQ(seen.unread, std::set<std::string>{"seed"});
   EXPECT_EQ(seen.paths, std::set<std::string>{"optimizer.learning_rate"});
+
+  const std::array refers{"program", "optimizer.learning_rate=${seed}"};
+  EXPECT_EQ(parse_config<Config>(2, refers.data(), {}, recorded).optimizer.learning_rate, 7);
+  EXPECT_TRUE(seen.paths.empty()) << "the value is known when recorded settings are";
 
   const std::array by_argument{"program", "seed=3"};
   EXPECT_EQ(parse_recorded<Config>(2, by_argument.data(), {}, recorded).record.settings.back().origin,

@@ -578,6 +578,8 @@ TEST_F(Mingpt, CommandsThatReadASnapshotTakeItsSettingsHoweverItIsNamed) {
        "generate.tokens=9"}}.wait();
   EXPECT_EQ(by_variable.out, generated.out) << by_variable.err;
   EXPECT_EQ(mingpt({"evaluate", "--snapshot.name=" + place}).out, mingpt({"evaluate", "--from", place}).out);
+  for (const char* command : {"generate", "evaluate"})
+    EXPECT_EQ(mingpt({command, "--cfg", "job"}).code, 0) << "a config is shown without a snapshot, too";
   const auto unreadable = mingpt({"evaluate", "snapshot=${oc.env:DDPXX_TEST_NONE}"});
   EXPECT_EQ(unreadable.code, 2);
   EXPECT_THAT(unreadable.err, HasSubstr("this variable is not set"));
@@ -612,6 +614,15 @@ TEST_F(Mingpt, GoesOnInThePlaceThatFromNamesHoweverThatIsWritten) {
       mingpt({"--from", place, "training.save_dir=" + (folder_ / "./run/").string(), "training.max_steps=4"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(StartedProgram::text_of(place + ".jsonl"), HasSubstr("\n{\"step\":4,"));
+}
+
+TEST_F(Mingpt, GoesOnInThePlaceThatAFileNamesByRecordedSettings) {
+  const auto file = folder_.file("run.yaml", "training: {save_dir: '" + (folder_ / "run-${training.seed}").string() +
+                                                 "', metrics: '" + (folder_ / "rows.jsonl").string() + "'}\n");
+  ASSERT_EQ(alone({file, "training.seed=5"}).code, 0);
+  const auto run = mingpt({"--from", (folder_ / "run-5").string(), file, "training.max_steps=4"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(StartedProgram::text_of(folder_ / "rows.jsonl"), HasSubstr("\n{\"step\":4,"));
 }
 
 TEST_F(Mingpt, CommandsThatWriteNothingCheckNoPlaceOfOutput) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <ddpxx/config/choose_recorded.hpp>
 #include <ddpxx/config/config_struct.hpp>
 #include <ddpxx/config/parse_options.hpp>
 #include <ddpxx/config/table.hpp>
@@ -17,7 +18,8 @@ namespace detail {
 
 /// The problems of one job, in the words of parse_config. `config` holds its defaults.
 std::vector<std::string> problems_of_job(const ConfigTable& table, void* config, const Sweep& sweep,
-                                         const SweepJob& job, const ParseOptions& options);
+                                         const SweepJob& job, const ParseOptions& options,
+                                         const RecordedChoice& recorded);
 
 /// Throws if one of the jobs has problems.
 void refuse_failing_jobs(const Sweep& sweep,
@@ -34,10 +36,12 @@ void refuse_failing_jobs(const Sweep& sweep,
 ///
 /// Errors  `config`, naming each problem with the first job that has it.
 template <ConfigStruct Config>
-void check_sweep(const Sweep& sweep, const ParseOptions& options) {
+void check_sweep(const Sweep& sweep, const ParseOptions& options, const ChooseRecorded<Config>& recorded = {}) {
   detail::refuse_failing_jobs(sweep, [&](const SweepJob& job) {
     Config config{};
-    return detail::problems_of_job(table_of<Config>(), &config, sweep, job, options);
+    GivenConfig<Config> given;
+    return detail::problems_of_job(table_of<Config>(), &config, sweep, job, options,
+                                   detail::recorded_choice(given, recorded));
   });
 }
 

@@ -20,7 +20,8 @@
 namespace ddpxx::detail {
 
 DDPXX_INLINE std::vector<std::string> problems_of_job(const ConfigTable& table, void* config, const Sweep& sweep,
-                                                      const SweepJob& job, const ParseOptions& options) {
+                                                      const SweepJob& job, const ParseOptions& options,
+                                                      const RecordedChoice& recorded) {
   std::vector<const char*> arguments{"program"};
   for (const auto& argument : job.arguments) arguments.push_back(argument.c_str());
   const auto sweep_folder = sweep.options.folder.empty() ? std::filesystem::path{"multirun"} : sweep.options.folder;
@@ -28,7 +29,7 @@ DDPXX_INLINE std::vector<std::string> problems_of_job(const ConfigTable& table, 
   std::vector<std::string> texts;
   auto of_job = options;
   of_job.argument_numbers.clear();  // a job has arguments of its own
-  for (const auto& problem : Parsing{table, config, arguments, of_job, folder}.problems())
+  for (const auto& problem : Parsing{table, config, arguments, of_job, folder, recorded}.problems())
     texts.push_back(problem_report({problem}));
   return texts;
 }

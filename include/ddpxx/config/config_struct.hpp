@@ -156,16 +156,18 @@ inline constexpr bool kIsReadable = ConfigLeaf<T> || ConfigStruct<T> || ConfigAl
 template <class Struct, auto Name, class Type>
 consteval bool explain_field() {
   using Value = typename Innermost<Type>::type;
-  static_assert(!std::is_enum_v<Value>,
+  constexpr bool has_nameless_enum = std::is_enum_v<Value> && !ConfigLeaf<Value>;
+  constexpr bool has_odd_duration = DurationLike<Value> && !ConfigLeaf<Value>;
+  static_assert(!has_nameless_enum,
                 "config: an enum needs names: write `constexpr auto enum_names(E) { return "
                 "std::array{ddpxx::Named{E::value, \"value\"}, ...}; }` beside it");
   static_assert(
-      std::is_enum_v<Value> || DurationLike<Value>,
+      has_nameless_enum || has_odd_duration,
       "config: a field is a bool, an integer, a double or float, a std::string, a std::filesystem::path, a std::chrono "
       "duration, an enum with enum_names, a std::optional, std::vector, std::array or std::map by std::string of "
       "those, "
       "a struct with defaults, or a std::variant of such structs");
-  static_assert(!DurationLike<Value>,
+  static_assert(!has_odd_duration,
                 "config: a std::chrono duration has an integer count and a period of whole nanoseconds; for seconds as "
                 "a floating-point number use a double with Unit::seconds");
   return false;

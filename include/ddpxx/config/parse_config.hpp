@@ -2,9 +2,6 @@
 #pragma once
 
 #include <exception>
-#include <set>
-#include <string>
-#include <utility>
 
 #include <ddpxx/config/choose_recorded.hpp>
 #include <ddpxx/config/config_struct.hpp>
@@ -22,7 +19,8 @@ namespace ddpxx {
 /// --schema, --completion, init) ends the program by `ProgramEnd`, which run_program handles; a configuration that
 /// breaks rules between settings is shown, with warnings. Only rank 0 prints notices, and problems are reported as
 /// show/refusal.hpp says.
-/// Errors  `config`, with every problem and its position; `storage` if what is shown could not be written.
+/// Errors  `config`, with every problem and its position; `storage` if what is shown could not be written; what
+///         `recorded` throws, before any problem is reported.
 template <class Config>
 Config parse_config(int argc, const char* const* argv, const ParseOptions& options = {},
                     const ChooseRecorded<Config>& recorded = {});
@@ -46,14 +44,8 @@ ParsedConfig<Config> parse_recorded(int argc, const char* const* argv, const Par
   if constexpr (detail::explain_config_struct<Config>()) {
     ParsedConfig<Config> parsed;
     GivenConfig<Config> given;
-    detail::RecordedChoice choice;
-    if (recorded)
-      choice = {&given.config, [&](std::set<std::string> paths, bool is_readable) {
-                  given.paths = std::move(paths);
-                  given.is_readable = is_readable;
-                  return recorded(given);
-                }};
-    parsed.record = detail::parse_into(&parsed.config, table_of<Config>(), argc, argv, options, choice);
+    parsed.record = detail::parse_into(&parsed.config, table_of<Config>(), argc, argv, options,
+                                       detail::recorded_choice(given, recorded));
     return parsed;
   } else {
     std::terminate();  // never reached: explain_config_struct has failed to compile

@@ -63,6 +63,9 @@ class ConfigBuilder {
   /// True if all problems are broken rules between fields: every value could be read, and may be shown.
   bool has_only_open_rules() const noexcept { return diagnostics_.problems.size() == open_rules_; }
 
+  /// Paths of values and groups that could not be read.
+  const std::vector<std::string>& unread() const noexcept { return diagnostics_.spoilt; }
+
   /// Messages about accepted entries.
   const std::vector<ConfigProblem>& notices() const noexcept { return diagnostics_.notices; }
 

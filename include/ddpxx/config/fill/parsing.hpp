@@ -205,10 +205,11 @@ class Parsing {
     ConfigBuilder given{table_, recorded_.given, job_folder_};
     for (const auto& source : sources) given.apply(source);
     given.finish();
-    std::set<std::string> paths;
+    GivenPaths given_paths{.unread = {given.unread().begin(), given.unread().end()},
+                           .is_run = line_.action == ConfigAction::run};
     for (const auto& row : table_.rows)
-      if (!given.history(row).empty()) paths.insert(row.path);
-    return recorded_.choose(std::move(paths), given.has_only_open_rules());
+      if (!given.history(row).empty() && !given.as_written(row)) given_paths.paths.insert(row.path);
+    return recorded_.choose(std::move(given_paths));
   }
 
   /// Puts the defaults of the Python program before the files, if one of them is a file of Python.

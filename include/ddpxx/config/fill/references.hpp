@@ -86,7 +86,7 @@ inline std::optional<RawValue> References::resolved(RawValue value, const Config
   for (std::size_t i = 0; i < value.items.size(); ++i) {
     auto& item = value.items[i];
     if (!is_interpolated(item)) continue;
-    // Problems name the item by this entry, and not the list.
+    // With this entry, a problem names the item instead of its list.
     const SourceEntry of_item{
         .path = entry.path + '[' + std::to_string(i) + ']', .keys = entry.keys, .value = {.place = item.place}};
     auto inner = resolved(std::move(item), row, path, of_item);
