@@ -24,6 +24,7 @@
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/lamb.hpp>
+#include <ddpxx/optim/lion.hpp>
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/single_device.hpp>
@@ -395,7 +396,7 @@ TEST_F(Run, SaysWhatToDoWithASnapshotOfARunThatTrainedOtherParameters) {
     EXPECT_THAT(error_of(Errc::storage, [&] { run(!trained); }),
                 testing::AllOf(testing::HasSubstr(trained ? "optimizer.exp_avg.transformer.wte.weight: only in the snap"
                                                           : "optimizer.exp_avg.transformer.wte.weight: missing in the"),
-                               testing::HasSubstr("with a model that load_model() has filled from it")));
+                               testing::HasSubstr("with a model into which load_model() has read the snapshot")));
   }
 }
 
@@ -427,6 +428,15 @@ TEST_F(Run, RefusesASnapshotOfAnOptimizerThatTorchOptimDoesNotHave) {
                          Train<SingleDevice>{alone, tiny_gpt(), std::make_shared<Tokens>(), settings}.fit();
                        }),
               testing::HasSubstr("the optimizer: LAMB in the snapshot, AdamW now"));
+  using Other = Trainer<GPT, Tokens, Lion, Float32, SingleDevice>;
+  EXPECT_THAT(
+      error_of(
+          Errc::storage,
+          [&] {
+            Other{alone, tiny_gpt(), std::make_shared<Tokens>(), Other::Config{.training = settings.training}}.fit();
+          }),
+      testing::AllOf(testing::HasSubstr("LAMB in the snapshot, Lion now"),
+                     testing::Not(testing::HasSubstr("trained other parameters"))));
 }
 
 TEST_F(Run, GoesOnWithAnotherPrecisionAndAnAverageThatTheSnapshotDoesNotHave) {

@@ -260,12 +260,14 @@ DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
     differences += "\n  " + name + ": only in the snapshot";
     trains_others |= names.contains(detail::model_name_of_moment(name));
   }
+  trains_others &= run.optimizer == snapshot.run.optimizer;  // another optimizer has other moments
   if (!differences.empty())
     throw Error{Errc::storage,
                 "the snapshot is of another model or optimizer:" + differences +
                     "\nchoose the configuration it was saved with, or another snapshot or save_dir" +
                     (trains_others ? "; its run trained other parameters of the model: to train these ones, begin a "
-                                     "new run in another save_dir with a model that load_model() has filled from it"
+                                     "new run in another save_dir, with a model into which load_model() has read the "
+                                     "snapshot"
                                    : "")};
 }
 
