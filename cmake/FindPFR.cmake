@@ -11,7 +11,8 @@ if(DEFINED CACHE{Boost_ROOT})
     set(Boost_ROOT "$CACHE{Boost_ROOT}" CACHE PATH "Folder of Boost, which holds include/boost/pfr.hpp")
   endif()
 endif()
-set(_roots ${Boost_ROOT} $ENV{Boost_ROOT})
+cmake_path(CONVERT "$ENV{Boost_ROOT}" TO_CMAKE_PATH_LIST _environment)
+set(_roots ${Boost_ROOT} ${_environment})
 list(TRANSFORM _roots REPLACE "^([^/].*)$" "${CMAKE_SOURCE_DIR}/\\1")
 
 find_path(PFR_INCLUDE_DIR boost/pfr/core_name.hpp

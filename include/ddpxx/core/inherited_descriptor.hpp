@@ -12,7 +12,7 @@
 
 namespace ddpxx::detail {
 
-/// An open descriptor of this process, and what it is.
+/// An open descriptor of this process, and its status by fstat.
 struct InheritedDescriptor {
   int number = -1;
   struct ::stat status = {};
@@ -25,9 +25,9 @@ inline std::string descriptor_variable(const char* name, int descriptor) {
   return std::string{name} + '=' + std::to_string(descriptor) + ':' + std::to_string(status.st_ino);
 }
 
-/// The descriptor that the variable `name` names; none if the variable is not set or does not fit. A program that the
-/// rank has started may have closed the descriptor and opened another file under its number; that file has another
-/// inode.
+/// The descriptor that the variable `name` names; none if the variable is not set, or the descriptor has another inode.
+/// A program that the rank has started may have closed the descriptor and opened another file under its number; that
+/// file has another inode.
 inline std::optional<InheritedDescriptor> inherited_descriptor(const char* name) {
   const auto text = environment(name);
   if (!text) return std::nullopt;

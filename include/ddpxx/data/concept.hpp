@@ -29,8 +29,10 @@ template <class D>
 concept ChangesInBatch =
     !MakesBatches<D> && requires(D& dataset, std::span<const std::int64_t> indices) { dataset.batch(indices); };
 template <class B>
-concept CountsTokens =
-    requires(const B& batch) { requires std::integral<std::remove_cvref_t<decltype(batch.num_tokens)>>; };
+concept CountsTokens = requires(const B& batch) {
+  requires std::integral<std::remove_cvref_t<decltype(batch.num_tokens)>>;
+  requires !std::same_as<std::remove_cvref_t<decltype(batch.num_tokens)>, bool>;
+};
 template <class B>
 concept MovesToDevice = requires(const B& batch, at::Device device) {
   { batch.to(device) } -> std::same_as<B>;
@@ -86,14 +88,15 @@ Settings recorded_facts(const D& dataset) {
 
 template <class B>
 consteval bool explain_batch() {
-  static_assert(CountsTokens<B>, "batch: add `std::int64_t num_tokens`, the targets that count in the loss");
+  static_assert(CountsTokens<B>,
+                "batch: declare `std::int64_t num_tokens`, the number of targets that count in the loss");
   static_assert(MovesToDevice<B>, "batch: add `Batch to(at::Device) const`, the same batch on that device");
   return true;
 }
 
 template <class D>
 consteval bool explain_dataset() {
-  static_assert(HasSize<D>, "dataset: add `std::int64_t size() const`, the number of samples");
+  static_assert(HasSize<D>, "dataset: declare `std::int64_t size() const`, the number of samples");
   static_assert(!ChangesInBatch<D>, "dataset: make batch(indices) const: worker threads call it at the same time");
   static_assert(MakesBatches<D> || ChangesInBatch<D>,
                 "dataset: add `Batch batch(std::span<const std::int64_t> indices) const`");

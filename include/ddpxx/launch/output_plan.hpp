@@ -19,7 +19,7 @@ constexpr bool includes(Streams some, Streams one) {
 /// A choice of streams for each rank of a machine.
 struct StreamsOfRanks {
   Streams of_all = Streams::none;
-  std::map<int, Streams> of_one = {};  ///< For some local ranks; if not empty, all others have `Streams::none`.
+  std::map<int, Streams> of_one = {};  ///< By local rank; if this map is not empty, other ranks have `Streams::none`.
 
   Streams of(int local_rank) const {
     if (of_one.empty()) return of_all;

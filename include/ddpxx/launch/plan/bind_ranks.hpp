@@ -50,10 +50,13 @@ inline std::vector<CpuSet> bind_ranks(CpuBinding binding, int ranks, const CpuTo
   for (int rank = 0; rank < ranks; ++rank) {
     const int node = users[static_cast<std::size_t>(rank)];
     const auto found = topology.nodes().find(node);
-    if (found == topology.nodes().end() || found->second.empty())
+    if (found == topology.nodes().end())
       throw Error{Errc::config, "--numa-binding: local rank " + std::to_string(rank) + " would run on NUMA node " +
                                     std::to_string(node) + (gpu_nodes.empty() ? "" : ", where its GPU is") +
                                     ", and ddpxx-run may use no processor of that node"};
+    if (found->second.empty())
+      throw Error{Errc::config,
+                  "--numa-binding: the system does not tell which processors ddpxx-run may use: leave it out"};
     const CpuSet& cpus = found->second;
     const auto position = static_cast<std::size_t>(std::count(users.begin(), users.begin() + rank, node));
     const auto neighbours = static_cast<std::size_t>(std::count(users.begin(), users.end(), node));
