@@ -5,17 +5,13 @@
 """
 import os
 import pathlib
-import shutil
-import subprocess
 import sys
 import tempfile
 
+from finding_project import FindingProject
+
 CMAKE, GENERATOR = sys.argv[1:]
-MODULE = pathlib.Path(__file__).resolve().parents[2] / "cmake" / "FindLibTorch.cmake"
-PROJECT = """cmake_minimum_required(VERSION 3.25)
-project(finds LANGUAGES NONE)
-list(APPEND CMAKE_MODULE_PATH ${CMAKE_SOURCE_DIR}/cmake)
-find_package(LibTorch 2.11 REQUIRED)
+CALLS = """find_package(LibTorch 2.11 REQUIRED)
 message(STATUS "the project has LibTorch ${LibTorch_VERSION}")
 message(STATUS "its NCCL is ${LibTorch_NCCL_INCLUDE_DIR}")
 """
@@ -33,12 +29,9 @@ def make_libtorch(folder, version):
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        (folder / "cmake").mkdir()
-        shutil.copy(MODULE, folder / "cmake")  # beside the project's own files there is no .deps
-        (folder / "CMakeLists.txt").write_text(PROJECT)
+        project = FindingProject(CMAKE, GENERATOR, folder, "FindLibTorch.cmake", CALLS)
         of_ddpxx, named = make_libtorch(folder / "of_ddpxx", "2.12.1"), make_libtorch(folder / "named", "2.14.0")
         of_python = make_libtorch(folder / "of_python", "2.13.2")
-        (folder / "called_from").mkdir()
         make_libtorch(folder / "called_from/mine", "2.15.0")
         (folder / "bin").mkdir()
         (folder / "bin/python3").write_text(f"#!/bin/sh\necho {of_python}\n")
@@ -46,19 +39,15 @@ def main():
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LIBTORCH")}
         environment["PATH"] = f"{folder}/bin:{environment['PATH']}"
 
-        def configure(*definitions, **variables):
-            return subprocess.run([CMAKE, "-S", folder, "-B", folder / "build", "-G", GENERATOR, *definitions],
-                                  env=environment | variables, cwd=folder / "called_from", capture_output=True,
-                                  text=True, check=False)
+        def configure(*definitions, again=False, **variables):
+            return project.configure(definitions, environment | variables, again)
 
         def version(*definitions, **variables):
-            shutil.rmtree(folder / "build", ignore_errors=True)
             done = configure(*definitions, **variables)
             assert done.returncode == 0, done.stdout + done.stderr
             return done.stdout.split("the project has LibTorch ")[1].split("\n")[0]
 
         def refusal(*definitions, **variables):
-            shutil.rmtree(folder / "build", ignore_errors=True)
             done = configure(*definitions, **variables)
             assert done.returncode != 0, done.stdout
             return " ".join(done.stderr.split())
@@ -72,7 +61,7 @@ def main():
 
         # A relative folder is one below the folder in which cmake is called; that of the environment, below the project.
         assert version(hint, "-DLIBTORCH_ROOT=mine") == "2.15.0"
-        assert configure().stdout.count("LibTorch 2.15.0") == 2, "a second run must find the same folder"
+        assert configure(again=True).stdout.count("LibTorch 2.15.0") == 2, "a second run must find the same folder"
         assert version(hint, "-DLIBTORCH_ROOT=../named") == "2.14.0"
         assert version(hint, LIBTORCH_ROOT="named") == "2.14.0"
 
@@ -86,7 +75,7 @@ def main():
         for root in (of_ddpxx, named):  # NCCL's header belongs to the LibTorch in use
             (root / "include/nccl.h").touch()
         assert version(f"-DLIBTORCH_ROOT={of_ddpxx}") == "2.12.1"
-        assert f"its NCCL is {named}/include" in configure(f"-DLIBTORCH_ROOT={named}").stdout
+        assert f"its NCCL is {named}/include" in configure(f"-DLIBTORCH_ROOT={named}", again=True).stdout
     print("a project gets the LibTorch that it names, else that of ddpxx, else that of python3")
 
 

@@ -5,17 +5,13 @@
 """
 import os
 import pathlib
-import shutil
-import subprocess
 import sys
 import tempfile
 
+from finding_project import FindingProject
+
 CMAKE, GENERATOR = sys.argv[1:]
-MODULE = pathlib.Path(__file__).resolve().parents[2] / "cmake" / "FindPFR.cmake"
-PROJECT = """cmake_minimum_required(VERSION 3.25)
-project(finds LANGUAGES NONE)
-list(APPEND CMAKE_MODULE_PATH ${CMAKE_SOURCE_DIR}/cmake)
-find_package(PFR 1.84 REQUIRED)
+CALLS = """find_package(PFR 1.84 REQUIRED)
 message(STATUS "the project has Boost ${PFR_VERSION}")
 """
 
@@ -31,9 +27,7 @@ def make_boost(folder, version):
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        (folder / "cmake").mkdir()
-        shutil.copy(MODULE, folder / "cmake")  # beside the project's own files there is no .deps
-        (folder / "CMakeLists.txt").write_text(PROJECT)
+        project = FindingProject(CMAKE, GENERATOR, folder, "FindPFR.cmake", CALLS)
         absolute = make_boost(folder / "absolute", "1_85")
         make_boost(folder / "called_from/mine", "1_86")
         make_boost(folder / "in_project", "1_87")
@@ -41,10 +35,7 @@ def main():
         environment = {name: value for name, value in os.environ.items() if name != "Boost_ROOT"}
 
         def configure(*definitions, **variables):
-            shutil.rmtree(folder / "build", ignore_errors=True)
-            done = subprocess.run([CMAKE, "-S", folder, "-B", folder / "build", "-G", GENERATOR, *definitions],
-                                  env=environment | variables, cwd=folder / "called_from", capture_output=True,
-                                  text=True, check=False)
+            done = project.configure(definitions, environment | variables)
             return done.returncode, done.stdout + done.stderr
 
         for expected, (code, text) in {"1.85": configure(f"-DBoost_ROOT={absolute}"),

@@ -45,9 +45,9 @@ class AveragedModel {
     if (goes_back) computes_with_ = Values::parameters;
   }
   /// Exchanges this rank's parameters and their average back after an exception in the first of two calls of
-  /// exchange(), or between them; does nothing if they are where they belong. The
-  /// model gets its parameters back in show_parameters(), since that may take a collective. Where they cannot be
-  /// exchanged, as after an error of a GPU, the model keeps the average.
+  /// exchange(), or between them; does nothing if they are where they belong. The model gets its parameters back in
+  /// show_parameters(), since that may take a collective. Where they cannot be exchanged, as after an error of a GPU,
+  /// the model keeps the average.
   /// Ranks   Local.
   void take_back() noexcept {
     if (computes_with_ != Values::average) return;
