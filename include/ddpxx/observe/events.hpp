@@ -61,8 +61,8 @@ struct StepDone {
   std::int64_t step = 0;  ///< From 1.
   std::int64_t epoch = 0;
   double loss = 0;  ///< Mean over the global batch.
-  double grad_norm =
-      0;  ///< Norm of the averaged gradient before clipping; where ranks step alone, the mean of their norms.
+  /// Norm of the averaged gradient before clipping; where ranks step alone, the mean of their norms.
+  double grad_norm = 0;
   double learning_rate = 0;
   /// What the loss was multiplied by, on rank 0; none where the precision does not scale the loss.
   std::optional<double> loss_scale = {};
