@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <sched.h>
 #include <sstream>
 #include <string>
 #include <sys/types.h>
@@ -14,6 +13,7 @@
 
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/core/control_groups.hpp>
+#include <ddpxx/core/cpu_set.hpp>
 #include <ddpxx/core/environment.hpp>
 
 namespace ddpxx {
@@ -35,9 +35,8 @@ namespace detail {
 
 /// The number of cores on which a process may run (0: this process); `otherwise` if the system does not say.
 inline int allowed_cores(pid_t process, int otherwise) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  return ::sched_getaffinity(process, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : otherwise;
+  const auto allowed = allowed_cpus(process);
+  return allowed.empty() ? otherwise : static_cast<int>(allowed.size());
 }
 
 /// The number of cores that a control group's quota and period of CPU time allow, such as eight for "800000 100000";

@@ -12,8 +12,6 @@
 #include <fstream>
 #include <ios>
 #include <optional>
-#include <sched.h>
-#include <set>
 #include <string>
 #include <string_view>
 #include <sys/prctl.h>
@@ -25,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/core/cpu_set.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/stop_signals.hpp>
@@ -40,8 +39,8 @@ struct ChildStart {
   int input = -1;
   int output = -1;
   int error = -1;
-  std::set<int> processors = {};  ///< Where the program may run; empty: where this process may.
-  std::vector<int> kept = {};     ///< Descriptors that stay open in the program under their numbers.
+  detail::CpuSet processors = {};  ///< Where the program may run; empty: where this process may.
+  std::vector<int> kept = {};      ///< Descriptors that stay open in the program under their numbers.
   /// The program's limit of open descriptors; none: that of this process.
   std::optional<rlimit> descriptor_limit = {};
 };
@@ -134,7 +133,7 @@ inline std::string execution_failure(const std::string& path, int why) {
 
 /// Turns the new process into the program. It calls only functions that are safe between fork and exec.
 [[noreturn]] inline void become(const ChildStart& start, char* const* arguments, char* const* environment,
-                                const cpu_set_t& processors, pid_t parent, int report) {
+                                const CpuMask& processors, pid_t parent, int report) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl
@@ -144,7 +143,7 @@ inline std::string execution_failure(const std::string& path, int why) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const bool is_bound = start.processors.empty() || ::sched_setaffinity(0, sizeof processors, &processors) == 0;
+  const bool is_bound = start.processors.empty() || processors.bind();
   for (const int descriptor : start.kept) ::fcntl(descriptor, F_SETFD, 0);
   if (start.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*start.descriptor_limit);
   if (is_bound && ::dup2(start.input, 0) >= 0 && ::dup2(start.output, 1) >= 0 && ::dup2(start.error, 2) >= 0)
@@ -158,9 +157,7 @@ inline std::string execution_failure(const std::string& path, int why) {
 
 inline Child::Child(const ChildStart& start) {
   const auto arguments = detail::c_texts(start.arguments), environment = detail::c_texts(start.environment);
-  cpu_set_t processors;
-  CPU_ZERO(&processors);
-  for (const int processor : start.processors) CPU_SET(static_cast<std::size_t>(processor), &processors);
+  const detail::CpuMask processors{start.processors};
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
     throw Error{Errc::peer, "cannot start " + start.path + ": " + std::strerror(errno) + " (limit: ulimit -n)"};

@@ -8,18 +8,15 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <sched.h>
-#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
+#include <ddpxx/core/cpu_set.hpp>
 #include <ddpxx/core/each_entry.hpp>
 
 namespace ddpxx::detail {
-
-using CpuSet = std::set<int>;
 
 /// The numbers of a list of the kernel such as `0-3,8`.
 inline CpuSet parse_cpu_list(std::string_view text) {
@@ -33,19 +30,8 @@ inline CpuSet parse_cpu_list(std::string_view text) {
     if (status != std::errc{}) continue;
     int last = first;
     if (after != end && *after == '-') std::from_chars(after + 1, end, last);
-    for (int number = first; number <= last && number < CPU_SETSIZE; ++number) result.insert(number);
+    for (int number = first; number <= last && number < kMostCpus; ++number) result.insert(number);
   }
-  return result;
-}
-
-/// The processors on which this process may run.
-inline CpuSet allowed_cpus() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  CpuSet result;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return result;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &allowed)) result.insert(cpu);
   return result;
 }
 

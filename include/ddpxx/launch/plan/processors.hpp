@@ -4,21 +4,17 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <sched.h>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+#include <ddpxx/core/cpu_set.hpp>
 #include <ddpxx/core/each_entry.hpp>
 
 namespace ddpxx::detail {
 
 /// The number of cores on which this process may run; at least 1.
-inline int count_processors() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-}
+inline int count_processors() { return std::max(1, static_cast<int>(allowed_cpus().size())); }
 
 /// How many of `present` GPUs CUDA_VISIBLE_DEVICES shows. CUDA ignores what follows the first entry that is empty or
 /// names no GPU, and what follows a number in its entry.
