@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <sys/socket.h>
 
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/descriptor.hpp>
 
 /// A port of the loopback interface at which no program listens, and which no other program gets before release(). A

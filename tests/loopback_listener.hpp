@@ -5,7 +5,8 @@
 #include <unistd.h>
 #include <utility>
 
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/listen.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 
 /// A socket that listens on a free port of the loopback interface, which the caller closes, and the port.
 inline std::pair<int, std::uint16_t> loopback_listener() {

@@ -19,7 +19,10 @@
 #include <torch/version.h>
 
 #include <ddpxx/comm/device.hpp>
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/listen.hpp>
+#include <ddpxx/comm/own_addresses.hpp>
+#include <ddpxx/comm/resolve.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/unused_gpu.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>

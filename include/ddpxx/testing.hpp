@@ -29,10 +29,11 @@
 #include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/gloo.hpp>
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/listen.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/each_entry.hpp>
 
 namespace ddpxx {

@@ -30,7 +30,8 @@
 #include <c10/util/Logging.h>
 
 #include <ddpxx/comm/connect.hpp>
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/listen.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>

@@ -20,7 +20,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/plan/cpu_topology.hpp>

@@ -9,9 +9,10 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store_connection.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/listen.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/store_credentials.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>

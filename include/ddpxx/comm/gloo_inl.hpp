@@ -12,9 +12,11 @@
 
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/group.hpp>
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/own_addresses.hpp>
 #include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/resolve.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/thread_limit.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>

@@ -22,9 +22,10 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store_protocol.hpp>
 #include <ddpxx/comm/keep_alive.hpp>
+#include <ddpxx/comm/resolve.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>

@@ -26,9 +26,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store_protocol.hpp>
 #include <ddpxx/comm/keep_alive.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/store_client.hpp>
 #include <ddpxx/comm/store_credentials.hpp>
 #include <ddpxx/comm/store_limits.hpp>

@@ -15,9 +15,10 @@
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/group.hpp>
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/listen.hpp>
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/comm/secret.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>

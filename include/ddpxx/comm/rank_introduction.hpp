@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/own_addresses.hpp>
 #include <ddpxx/comm/secret.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/log.hpp>

@@ -22,14 +22,17 @@
 
 #include <ddpxx/comm/backend.hpp>
 #include <ddpxx/comm/connect_options.hpp>
-#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
 #include <ddpxx/comm/limited_store.hpp>
+#include <ddpxx/comm/listen.hpp>
+#include <ddpxx/comm/own_addresses.hpp>
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/resolve.hpp>
 #include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/store_limits.hpp>
 #include <ddpxx/comm/time_limit.hpp>
 #include <ddpxx/comm/torchrun_roll_call.hpp>

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <system_error>
 
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/crc32c.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>

@@ -4,7 +4,7 @@
 #include <string>
 
 #include <ddpxx/comm/connect_options.hpp>
-#include <ddpxx/comm/host_address.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>

@@ -17,11 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/comm/host_address.hpp>
 #include <ddpxx/comm/job_store_connection.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/listen.hpp>
+#include <ddpxx/comm/resolve.hpp>
 #include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/comm/secret.hpp>
+#include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/store_limits.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/environment.hpp>
