@@ -110,7 +110,7 @@ Course train(typename TrainStep<CountsHits, Optimizer, Precision, Strategy>::Con
   step.read_all(keep);
   for (const auto& parameter : model->parameters()) course.values.push_back(parameter.detach().clone());
   for (const auto& part : step.state().whole) course.values.push_back(part.second.detach().clone());
-  step.exchange_average();
+  step.show_average();
   for (const auto& parameter : model->parameters()) course.values.push_back(parameter.detach().clone());
   course.num_forward = model->num_forward;
   return course;

@@ -290,12 +290,12 @@ TEST(TrainStep, AddsParametersToTheirMovingAverageAfterTheRanksHaveAveragedThem)
       average = average.defined() ? average.lerp(weight, 0.5) : weight;
     }
     EXPECT_EQ(average[0].item<double>(), -2.375);  // of 1 - 1.5, 1 - 3 and 1 - 4.5
-    step.exchange_average();
+    step.show_average();
     EXPECT_TRUE(at::equal(model->weight, average)) << model->weight;
     EXPECT_THAT(error_of([&] { step.step(std::vector{rows_of(1.0, 3)}); }),
                 HasSubstr("step() was called while the model has the moving average of its parameters"));
     EXPECT_THAT(error_of([&] { step.state(); }), HasSubstr("state() was called while"));
-    step.exchange_average();
+    step.show_parameters();
     step.read_all([](const CompletedStep&) {});
   });
 }
@@ -529,9 +529,13 @@ TEST(TrainStep, ComparesAChangeInPlaceThatWasUndoneInOneStepOnly) {
 
 TEST(TrainStep, KeepsTheErrorOfAnEvaluationWhereTheAverageCannotBeExchangedBack) {
   Group alone;
-  TrainStep<Product, SGD, Float32, SingleDevice> step{alone, std::make_shared<Product>(), {.ema_decay = 0.5}};
-  step.step(std::vector{rows_of(1, 2)});
-  step.exchange_average();
+  const auto model = std::make_shared<Product>();
+  TrainStep<Product, SGD, Float32, SingleDevice> step{alone, model, {.ema_decay = 0.5}};
+  for (int i = 0; i < 2; ++i) step.step(std::vector{rows_of(1, 2)});
+  const auto parameters = model->weight.detach().clone();
+  step.show_average();
+  const auto average = model->weight.detach().clone();
+  EXPECT_FALSE(at::equal(average, parameters));
   {
     // As after an error of a GPU, where each later operation fails.
     const InterceptedOperations failing{[](const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack&) {
@@ -541,7 +545,10 @@ TEST(TrainStep, KeepsTheErrorOfAnEvaluationWhereTheAverageCannotBeExchangedBack)
   }
   EXPECT_THAT(error_of([&] { step.step(std::vector{rows_of(1, 2)}); }),
               HasSubstr("step() was called while the model has the moving average of its parameters"));
+  step.show_average();
+  EXPECT_TRUE(at::equal(model->weight, average)) << "the next evaluation must not take the parameters for the average";
   step.take_back_average();
+  EXPECT_TRUE(at::equal(model->weight, parameters));
   EXPECT_NO_THROW(step.step(std::vector{rows_of(1, 2)}));
 }
 

@@ -1,4 +1,5 @@
-// ddpxx/train/averaged_model.hpp — the moving average of a model's parameters, and its exchange with the parameters.
+// ddpxx/train/averaged_model.hpp — the moving average of a model's parameters, and which of the two the model computes
+// with.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@
 
 namespace ddpxx {
 
-/// A model whose parameters `strategy` holds, and their moving average if one is kept. The model computes with the
-/// average between two calls of exchange().
+/// A model whose parameters `strategy` holds, and their moving average if one is kept. The model computes with its
+/// parameters, or with their average between show_average() and show_parameters().
 /// Ranks   All functions are collective, except take_back() and those that are const.
 template <class Strategy>
 class AveragedModel {
@@ -34,20 +35,26 @@ class AveragedModel {
     if (average_ && LetsRanksDrift<Strategy>) average_->update();
   }
 
-  /// Exchanges the parameters and their average.
-  void exchange() {
+  /// Gives the model the average of its parameters, if one is kept.
+  void show_average() {
     if (!average_) return;
     strategy_->wait_pending();  // pending all-gathers read the memory that swap() overwrites
-    const bool goes_back = computes_with_ == Values::average;
-    average_->swap();
-    computes_with_ = goes_back ? Values::copies_of_average : Values::average;  // until finish_step() has returned
+    if (computes_with_ != Values::average) average_->swap();
+    computes_with_ = Values::average;
     strategy_->finish_step();
-    if (goes_back) computes_with_ = Values::parameters;
   }
-  /// Exchanges this rank's parameters and their average back after an exception in the first of two calls of
-  /// exchange(), or between them; does nothing if they are where they belong. The model gets its parameters back in
-  /// show_parameters(), since that may take a collective. Where they cannot be exchanged, as after an error of a GPU,
-  /// the model keeps the average.
+  /// Gives the model its parameters again.
+  void show_parameters() {
+    if (computes_with_ == Values::parameters) return;
+    strategy_->wait_pending();  // an exception may have left gathers of the average under way
+    if (computes_with_ == Values::average) average_->swap();
+    computes_with_ = Values::copies_of_average;  // until finish_step() has returned
+    strategy_->finish_step();
+    computes_with_ = Values::parameters;
+  }
+  /// Exchanges this rank's parameters and their average back after an exception since show_average(); does nothing if
+  /// they are where they belong. The model gets its parameters back in show_parameters(), since that may take a
+  /// collective. Where they cannot be exchanged, as after an error of a GPU, the model keeps the average.
   /// Ranks   Local.
   void take_back() noexcept {
     if (computes_with_ != Values::average) return;
@@ -57,15 +64,8 @@ class AveragedModel {
     } catch (const std::exception&) {  // the caller throws the exception that came first
     }
   }
-  /// Gives the model its parameters again after take_back().
-  void show_parameters() {
-    if (computes_with_ != Values::copies_of_average) return;
-    strategy_->wait_pending();  // gathers of the average, which the exception has left under way
-    strategy_->finish_step();
-    computes_with_ = Values::parameters;
-  }
-  /// Errors  `config` between two calls of exchange(): `call`, which is named in the error, would take the average for
-  ///         the parameters.
+  /// Errors  `config` while the model has the average: `call`, which is named in the error, would take it for the
+  ///         parameters.
   void expect_parameters(std::string_view call) const {
     if (computes_with_ == Values::average)
       throw Error{Errc::config, std::string{call} +

@@ -149,7 +149,7 @@ class TrainStep {
   /// After an exception in a forward or backward pass the step may be tried again.
   /// Errors  `data` for no batch, and when the batches of the first step count no targets; `peer` on every rank where
   ///         the model's metrics in the first step differ between the ranks; `config` where those of a later batch have
-  ///         other names, inside of read_all(), and while the model has the average of exchange_average(); those of
+  ///         other names, inside of read_all(), and between show_average() and show_parameters(); those of
   ///         `StepLog::pop` about an earlier step.
   template <std::ranges::forward_range Batches>
   std::optional<CompletedStep> step(const Batches& batches, const StepNotes& notes = {}) {
@@ -217,15 +217,16 @@ class TrainStep {
     return gradient_pass_.loss_of(batch);
   }
 
-  /// Exchanges the parameters and their moving average: the model computes with the average after the first call, and
-  /// with the parameters after the second. Does nothing where no average is kept.
+  /// Gives the model the moving average of its parameters, as for an evaluation. Does nothing where no average is kept.
   /// Ranks   Collective.
-  void exchange_average() { averaged_model_.exchange(); }
+  void show_average() { averaged_model_.show_average(); }
+  /// Gives the model its parameters again.
+  /// Ranks   Collective.
+  void show_parameters() { averaged_model_.show_parameters(); }
 
-  /// Exchanges this rank's parameters and their average back after an exception between two calls of
-  /// exchange_average().
-  /// Ranks   Local. The model itself gets its parameters back at the next step or make_whole(), since that may take a
-  ///         collective.
+  /// Exchanges this rank's parameters and their average back after an exception since show_average().
+  /// Ranks   Local. The model itself gets its parameters back in show_parameters(), or at the next step or make_whole(),
+  ///         since that may take a collective.
   void take_back_average() noexcept { averaged_model_.take_back(); }
 
   /// Gives the model of every rank all parameters, with equal values, until the next step; under FSDP not with
@@ -271,7 +272,7 @@ class TrainStep {
   }
 
   /// All that a step changes, for a snapshot to write or to read into.
-  /// Errors  `config` while the model has the average of exchange_average().
+  /// Errors  `config` between show_average() and show_parameters().
   RunState state() const {
     averaged_model_.expect_parameters("state()");
     RunState state{state_parts(strategy_.trainable(), strategy_.frozen(), parameter_step_.optimizer().moments()),

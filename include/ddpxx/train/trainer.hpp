@@ -281,7 +281,7 @@ class Trainer {
     const auto evaluated = [&] {
       evaluation_ = Evaluation::runs;
       try {
-        step_.exchange_average();
+        step_.show_average();
         return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, [this](const Batch& batch) {
           const EvaluationMode mode{step_.model()};
           return step_.loss_of(batch);
@@ -293,7 +293,7 @@ class Trainer {
       }
     }();
     evaluation_ = Evaluation::none;
-    step_.exchange_average();
+    step_.show_parameters();
     if (is_closed_) step_.make_whole();
     // The model has its parameters again, which an observer may save.
     evaluation_ = Evaluation::is_reported;
