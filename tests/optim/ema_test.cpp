@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,10 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
+#include <ddpxx/flat/intercepted_operations.hpp>
 #include <ddpxx/optim/ema.hpp>
+
+#include "../error_of.hpp"
 
 namespace ddpxx::ema_test {
 namespace {
@@ -149,6 +153,21 @@ TEST(AverageScope, ShowsTheModelItsAverageAndGivesTheValuesBackBitForBit) {
   EXPECT_TRUE(at::equal(small.detach(), small_value));
   EXPECT_TRUE(at::equal(Arena::part(ema.average().slices[0], arena[0]), average));
   ema.update();
+}
+
+TEST(AverageScope, KeepsTheExceptionThatEndsItWhereTheValuesCannotComeBack) {
+  const Arena arena{{{"a", leaf(at::zeros({3}))}}};
+  EMA ema{{}, arena.slices()};
+  EXPECT_EQ(error_of([&] {
+              std::optional<InterceptedOperations> lost_device;
+              const AverageScope scope{ema};
+              // As after an error of a GPU, where each later operation fails.
+              lost_device.emplace([](const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack&) {
+                throw Error{Errc::peer, "the device is lost"};
+              });
+              throw Error{Errc::peer, "the first error"};
+            }),
+            "the first error");
 }
 
 TEST(EMA, WithoutParametersIsEmpty) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <vector>
@@ -108,13 +109,21 @@ class EMA {
 };
 
 /// A scope in which the parameters hold their average, for a program that evaluates in a loop of its own. Its
-/// constructor and its destructor call `EMA::swap()`; the caller updates copies of the values after each.
+/// constructor and its destructor call `EMA::swap()`; the caller updates copies of the values after each. Where the
+/// values cannot come back, as after an error of a GPU, an exception that ends the scope goes on; without one the
+/// process ends.
 class AverageScope {
  public:
   explicit AverageScope(EMA& ema) : ema_{&ema} { ema.swap(); }
   AverageScope(const AverageScope&) = delete;
   AverageScope& operator=(const AverageScope&) = delete;
-  ~AverageScope() { ema_->swap(); }
+  ~AverageScope() {
+    try {
+      ema_->swap();
+    } catch (const std::exception&) {
+      if (std::uncaught_exceptions() == 0) std::terminate();  // the program would go on with the average
+    }
+  }
 
  private:
   EMA* ema_;
