@@ -58,6 +58,16 @@ TEST(Program, EndsWithTheCodeOfAProgramEndAndPrintsNothing) {
   EXPECT_EXIT(run([] { throw ddpxx::ProgramEnd{2}; }), ExitedWithCode(2), "^$");
 }
 
+namespace of_a_user {
+struct Refusal {};
+}  // namespace of_a_user
+
+TEST(Program, NamesTheTypeOfAnExceptionThatHasNoText) {
+  EXPECT_EXIT(run([] { throw 42; }), ExitedWithCode(1), "^name: error: an exception of type int\n$");
+  EXPECT_EXIT(run([] { throw of_a_user::Refusal{}; }), ExitedWithCode(1),
+              "an exception of type .*of_a_user::Refusal\n");
+}
+
 TEST(Program, HasAFrameWhileItsBodyRuns) {
   EXPECT_FALSE(ddpxx::ProgramFrame::exists());
   EXPECT_EXIT(run([] { return ddpxx::ProgramFrame::exists() ? 42 : 1; }), ExitedWithCode(42), "^$");

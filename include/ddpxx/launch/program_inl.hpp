@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -127,6 +128,15 @@ inline Error backend_error(std::string text) {
   }
 }
 
+/// What is known of the exception that a handler has caught, if it is no std::exception.
+inline std::string current_exception_text() {
+  const auto* type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return "an exception of another language, or the end of the main thread";
+  const std::unique_ptr<char, decltype(&std::free)> name{abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr),
+                                                         &std::free};
+  return std::string{"an exception of type "} + (name ? name.get() : type->name());
+}
+
 [[noreturn]] inline void end_program(int code) {
   std::cout.flush();
   std::cerr.flush();
@@ -181,6 +191,11 @@ inline Error backend_error(std::string text) {
       report(error.what());
     }
     end_program(code);  // while the error lives, which holds the signals of a run that was stopped
+  } catch (...) {
+    const auto text = current_exception_text();
+    write_error_file(text, static_cast<int>(kWithoutCode));
+    report(text);
+    end_program(static_cast<int>(kWithoutCode));
   }
 }
 
