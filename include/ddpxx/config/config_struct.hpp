@@ -175,6 +175,8 @@ consteval bool explain_field() {
 
 template <class T, std::size_t I>
 consteval bool explain_field_at() {
+  static_assert(!std::is_const_v<boost::pfr::tuple_element_t<I, T>>,
+                "config: a field is not const: files, the environment and arguments set it");
   using Type = std::remove_cv_t<boost::pfr::tuple_element_t<I, T>>;
   if constexpr (kIsReadable<Type>) {
     return true;  // without the field's name, which takes the compiler most of the time that a field costs
