@@ -59,7 +59,7 @@ TEST(Address, ReadsHostsAndBracketedIPv6) {
 }
 
 TEST(Address, RefusesOtherTextsAndNamesTheForm) {
-  for (const char* text : {"", "node0:1", "tcp://node0", "tcp://:1", "tcp://node0:", "tcp://node0:0",
+  for (const char* text : {"", "node0:1", "tcp://node0", "tcp://:1", "tcp://[]:80", "tcp://node0:", "tcp://node0:0",
                            "tcp://node0:65536", "tcp://node0:12x"})
     EXPECT_NE(error_of([&] { parse_address(text); }).find("tcp://HOST:PORT"), std::string::npos) << text;
 }

@@ -38,6 +38,7 @@ DDPXX_INLINE Address parse_address(std::string_view text) {
   if (colon == std::string_view::npos || colon == 0) throw wrong();
   auto host = rest.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host.empty()) throw wrong();
   const auto digits = rest.substr(colon + 1);
   int port = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
