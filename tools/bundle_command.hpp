@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -97,13 +98,18 @@ inline bool is_one_file(const std::filesystem::path& one, const std::filesystem:
   return std::filesystem::equivalent(one, other, error) && !error;
 }
 
-/// Errors  `config` for a program that is not there, and for two of one name: they go to one folder.
+/// Errors  `config` for a program that is not there, for a script, and for two of one name: they go to one folder.
 inline void check_programs(const std::vector<std::filesystem::path>& programs) {
   std::map<std::filesystem::path, std::filesystem::path> names;
   for (const auto& program : programs) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(program, error))
       throw ddpxx::Error{ddpxx::Errc::config, "bundle: there is no program " + program.string()};
+    static constexpr std::string_view kElf = "\177ELF";
+    std::string start(kElf.size(), '\0');
+    if (std::ifstream file{program, std::ios::binary}; file.read(start.data(), kElf.size()) && start != kElf)
+      throw ddpxx::Error{ddpxx::Errc::config,
+                         "bundle: " + program.string() + " is not a compiled program: name the one that it starts"};
     const auto [first, is_new] = names.emplace(program.filename(), program);
     if (!is_new)
       throw ddpxx::Error{ddpxx::Errc::config, "bundle: " + first->second.string() + " and " + program.string() +
@@ -185,6 +191,8 @@ inline void bundle_command(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word.starts_with("-") || word.find('=') != std::string_view::npos)
+      settings.push_back(argv[i]);
+    else if (std::string_view{argv[i - 1]} == "--to")
       settings.push_back(argv[i]);
     else
       programs.emplace_back(word);

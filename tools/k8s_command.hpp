@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -92,6 +93,16 @@ inline void check_name(const std::string& key, const std::string& name, const Na
                            std::to_string(rule.max_length)};
 }
 
+/// Errors  `config` for an amount that Kubernetes does not read.
+/// Source  Kubernetes, API reference, Quantity.
+inline void check_quantity(const std::string& key, const std::string& amount) {
+  static const std::regex kForm{R"((\d+\.?\d*|\.\d+)([num]|k|[MGTPE]|[KMGTPE]i|[eE][+-]?\d+)?)"};
+  if (!amount.empty() && !std::regex_match(amount, kForm))
+    throw ddpxx::Error{ddpxx::Errc::config, key + "=" + amount +
+                                                " is not an amount in Kubernetes: write a number, with a unit such as "
+                                                "m, k, M, G, Ki, Mi or Gi behind it: 500m, 64Gi"};
+}
+
 /// A word of a command as Kubernetes has to read it: Kubernetes replaces $(NAME) by a variable, and $$ by $.
 inline std::string container_word(const std::string& word) {
   std::string text;
@@ -106,6 +117,8 @@ inline std::string train_job(const K8sArguments& job, const std::vector<std::str
   check_name("name", job.name, kJobName);
   if (!job.k8s_namespace.empty()) check_name("k8s_namespace", job.k8s_namespace, kNamespace);
   if (!job.token_secret.empty()) check_name("token_secret", job.token_secret, kSecret);
+  check_quantity("cpus_per_node", job.cpus_per_node);
+  check_quantity("memory_per_node", job.memory_per_node);
   if (job.launcher.empty())
     throw ddpxx::Error{ddpxx::Errc::config, "launcher is empty: give the path of ddpxx-run in the image"};
   for (std::size_t i = 0; i < program.size(); ++i)

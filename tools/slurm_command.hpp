@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iostream>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -53,8 +54,19 @@ struct SlurmArguments {
   }
 };
 
+/// Errors  `config` for a text that is no time limit by the manual of Slurm.
+/// Source  Slurm, sbatch(1), --time.
+inline void check_time(const std::string& time) {
+  static const std::regex kForm{R"(\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE)", std::regex::icase};
+  if (!time.empty() && !std::regex_match(time, kForm))
+    throw ddpxx::Error{ddpxx::Errc::config, "time=" + time +
+                                                " is not a time limit of Slurm: write MINUTES, HOURS:MINUTES:SECONDS "
+                                                "or DAYS-HOURS, such as 30, 4:00:00 or 2-0"};
+}
+
 /// The lines of the script up to the first command.
 inline std::string slurm_head(const SlurmArguments& job) {
+  check_time(job.time);
   std::ostringstream text;
   text << "#!/bin/bash\n# Written by `ddpxx slurm`; sbatch FILE starts it.\n";
   const auto ask = [&](const char* option, const auto& value) {

@@ -64,7 +64,7 @@ struct DiffArguments {
 };
 
 struct PruneArguments {
-  std::int64_t keep_last = 0;
+  std::optional<std::int64_t> keep_last = {};
   std::int64_t keep_best = 0;
   std::int64_t keep_every = 0;
   std::int64_t keep_every_epochs = 0;
@@ -73,7 +73,7 @@ struct PruneArguments {
   static constexpr auto describe() {
     using namespace ddpxx;
     return fields(
-        field<&PruneArguments::keep_last>("Number of newest snapshots to keep", at_least(0)),
+        field<&PruneArguments::keep_last>("Number of newest snapshots to keep", at_least(1)),
         field<&PruneArguments::keep_best>(
             "Number of best snapshots to keep as well, by the metric that the run has recorded", at_least(0)),
         field<&PruneArguments::keep_every>("Also keep snapshots whose step is a multiple of this", at_least(0)),
@@ -198,14 +198,14 @@ class SnapshotCommands {
   }
 
   void prune(const PruneArguments& arguments) const {
-    if (arguments.keep_last == 0) throw needs("keep_last=N, at least 1");
+    if (!arguments.keep_last) throw needs("keep_last=N, at least 1");
     if (snapshots_.list().empty()) throw none_there();
     storage_->claim("ddpxx snapshot prune on " + ddpxx::host_name());
     const auto before = published();
     const auto newest =
         arguments.keep_best > 0 ? ddpxx::choose_snapshot(*storage_, {}).run.settings : ddpxx::Settings{};
     const auto ranking = ddpxx::recorded_ranking(newest);
-    snapshots_.prune({.last = arguments.keep_last,
+    snapshots_.prune({.last = *arguments.keep_last,
                       .best = arguments.keep_best,
                       .metric = ranking.metric,
                       .mode = ranking.mode,

@@ -57,6 +57,21 @@ class Jobs:
         return [*MINGPT, f"training.max_steps={steps}", "training.max_epochs=0",
                 f"training.save_dir={self.folder}/{name}", f"training.metrics={self.folder}/{name}.jsonl"]
 
+    def check_forms_of_time(self):
+        """sbatch takes the time limits that `ddpxx slurm` takes."""
+        path = self.folder / "time.sh"
+        for limit, is_taken in (("30", True), ("30:00", True), ("4:00:00", True), ("2-0", True), ("2-0:30", True),
+                                ("1-0:0:30", True), ("UNLIMITED", True), ("infinite", True), ("abc", False),
+                                ("4h", False), ("1:2:3:4", False), ("-5", False), ("90s", False)):
+            script = subprocess.run([BIN / "ddpxx", "slurm", f"time={limit}", "--", "true"], capture_output=True,
+                                    text=True, check=False)
+            assert script.returncode == (0 if is_taken else 2), (limit, script)
+            if not is_taken:
+                assert f"time={limit} is not a time limit of Slurm" in script.stderr, script
+                continue  # sbatch takes some of them, such as -5
+            path.write_text("#!/bin/sh\n")
+            self.slurm.run(["sbatch", "--test-only", f"--time={limit}", path])
+
     def check_time_limit(self):
         """Slurm knows limits of whole minutes, and may send the signal a minute early."""
         name = "limited"
@@ -161,6 +176,7 @@ def main():
         if sys.argv[2:] == ["time_limit"]:
             jobs.check_time_limit()
         else:
+            jobs.check_forms_of_time()
             jobs.check_failure()
             jobs.check_array()
             jobs.check_requeue()

@@ -64,6 +64,11 @@ def main():
                   "token_secret=a_b", "token_secret=" + "a" * 254):
         check_refused("is not a valid name in Kubernetes", wrong, "--", "x")
     check_refused('name="Big" is not a valid name in Kubernetes', "name=Big", "--", "x")
+    for key, wrong in (("memory_per_node", "64GB"), ("memory_per_node", "64 Gi"), ("cpus_per_node", "two"),
+                       ("cpus_per_node", "-1"), ("cpus_per_node", "1.5.2")):
+        check_refused(f"{key}={wrong} is not an amount in Kubernetes", f"{key}={wrong}", "--", "x")
+    for amount in ("2", "0.5", "500m", "1e9", "128Mi", "2G"):
+        assert manifest(f"memory_per_node={amount}")["spec"]["trainer"]["resourcesPerNode"]["limits"]["memory"] == amount
     check_refused("needs the program", "nodes=2")
     check_refused("nodes", "nodes=0", "--", "x")
     check_refused("launcher is empty", "launcher=", "--", "x")

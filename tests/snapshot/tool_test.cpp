@@ -551,6 +551,8 @@ TEST_F(SnapshotTool, AddsTheMasksOfMinGPTDdpAndPassesOverThem) {
 
 TEST_F(SnapshotTool, PrunesOnlyWhenToldWhatToKeep) {
   EXPECT_EQ(tool("prune").code, 2);
+  EXPECT_THAT(tool("prune", {"keep_last=0"}).err, HasSubstr("keep_last"));
+  EXPECT_THAT(tool("prune", {"keep_last=-1"}).err, HasSubstr("at least 1"));
   EXPECT_EQ(load_snapshot(folder_ / "run")->run.step, 200);
   const auto pruned = tool("prune", {"keep_last=1"});
   EXPECT_EQ(pruned.code, 0) << pruned.err;
