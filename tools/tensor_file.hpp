@@ -17,10 +17,10 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/pt_file.hpp>
-#include <ddpxx/snapshot/named_tensors.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 

@@ -11,6 +11,7 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/ddpxx.hpp>
 #include <ddpxx/interop/checkpoint_file.hpp>
+#include <ddpxx/interop/torch_state.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
 #include <ddpxx/launch/sweep_runner.hpp>
 
@@ -29,6 +30,10 @@ std::shared_ptr<ddpxx::GPT> load_folder() {
   const auto gpt = ddpxx::from_pretrained(ddpxx::read_file(folder / "config.json", ddpxx::Errc::storage),
                                           ddpxx::read_model_file(folder));
   return gpt;
+}
+
+void load_part(torch::nn::Module& net) {
+  ddpxx::load_state_dict(net, ddpxx::read_model_file("resnet18.pt"), ddpxx::Strict::no);
 }
 
 void keep_checkpoints(std::int64_t epoch, torch::nn::Linear model, torch::optim::AdamW& optimizer) {

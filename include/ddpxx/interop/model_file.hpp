@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include <ddpxx/snapshot/named_tensors.hpp>
+#include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 
 namespace ddpxx {

@@ -16,10 +16,10 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
-#include <ddpxx/snapshot/named_tensors.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 
 namespace ddpxx {

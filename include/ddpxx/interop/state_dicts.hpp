@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
-#include <ddpxx/snapshot/named_tensors.hpp>
 
 namespace ddpxx {
 

@@ -17,9 +17,9 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
-#include <ddpxx/snapshot/named_tensors.hpp>
 #include <ddpxx/snapshot/quotes.hpp>
 
 namespace ddpxx {

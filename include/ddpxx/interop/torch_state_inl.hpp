@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
+#include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -16,10 +17,11 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/flat/model_tensors.hpp>
+#include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/interop/torch_state.hpp>
-#include <ddpxx/snapshot/named_tensors.hpp>
 
 namespace ddpxx {
 
@@ -76,6 +78,34 @@ DDPXX_INLINE NamedTensors state_dict(const torch::nn::Module& model) {
   for (const auto& item : model.named_parameters()) tensors.emplace(item.key(), item.value());
   for (const auto& item : model.named_buffers()) tensors.emplace(item.key(), item.value());
   return tensors;
+}
+
+DDPXX_INLINE UnmatchedNames load_state_dict(torch::nn::Module& model, const NamedTensors& tensors, Strict strict) {
+  const ModelTensors own{model};
+  NamedTensors found;  // by the first names of the model's tensors
+  for (const auto& item : tensors)
+    if (!own.further_names.contains(item.first)) found.insert(item);
+  for (const auto& [name, first] : own.further_names)
+    if (const auto tensor = tensors.find(name); tensor != tensors.end()) found.emplace(first, tensor->second);
+
+  UnmatchedNames unmatched;
+  NamedTensors shared;
+  for (const auto& [name, tensor] : own.tensors)
+    if (found.contains(name))
+      shared.emplace(name, tensor);
+    else
+      unmatched.missing.push_back(name);
+  for (const auto& [name, tensor] : found)
+    if (!shared.contains(name)) unmatched.unexpected.push_back(name);
+  if (strict == Strict::no)
+    for (const auto& name : unmatched.unexpected) found.erase(name);
+  const auto& needed = strict == Strict::yes ? own.tensors : shared;
+  if (const auto differences = shape_differences(shapes_of(found), shapes_of(needed), "the file"); !differences.empty())
+    throw Error{Errc::storage, "these are not the tensors of this model:" + differences};
+
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : shared) tensor.copy_(found.at(name));
+  return unmatched;
 }
 
 DDPXX_INLINE PickleValue state_dict(const torch::optim::Optimizer& optimizer) {

@@ -2,16 +2,15 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <string>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-namespace ddpxx {
+#include <ddpxx/flat/named_tensors.hpp>
 
-using NamedTensors = std::map<std::string, at::Tensor>;
+namespace ddpxx {
 
 /// Loads the tensors of a file into a GPT of the same layout and sizes: GPT-2's own (model.safetensors,
 /// pytorch_model.bin), nanoGPT's, minGPT's, or those of a GPT of this library.

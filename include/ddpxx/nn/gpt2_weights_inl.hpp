@@ -15,6 +15,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/nn/mingpt_state.hpp>
 
@@ -72,16 +73,7 @@ DDPXX_INLINE NamedTensors gpt2_from_huggingface(const NamedTensors& file, const 
                      " in the file, and the head of this model is tied to it: set tied_head=false";
     tensors.erase(own);
   }
-  for (const auto& [name, parameter] : parameters) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end())
-      differences += "\n  " + name + ": missing in the file";
-    else if (found->second.sizes() != parameter.sizes())
-      differences += "\n  " + name + ": " + c10::str(found->second.sizes()) + " in the file, " +
-                     c10::str(parameter.sizes()) + " in the model";
-  }
-  for (const auto& [name, tensor] : tensors)
-    if (!parameters.contains(name)) differences += "\n  " + name + ": only in the file";
+  differences += shape_differences(shapes_of(tensors), shapes_of(parameters), "the file");
   if (!differences.empty()) throw Error{Errc::storage, "these are not the weights of this GPT:" + differences};
   return tensors;
 }

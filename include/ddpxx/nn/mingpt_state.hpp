@@ -1,7 +1,6 @@
 // ddpxx/nn/mingpt_state.hpp — the parameters that decay in minGPT, and the masks in minGPT-ddp's state.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,9 +8,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
 
-namespace ddpxx {
+#include <ddpxx/flat/named_tensors.hpp>
 
-using NamedTensors = std::map<std::string, at::Tensor>;
+namespace ddpxx {
 
 /// minGPT's rule: the matrices of linear layers decay; biases, norms and embeddings do not.
 inline bool decays_in_mingpt(std::string_view name, const at::Tensor& parameter) {

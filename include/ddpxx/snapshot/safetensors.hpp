@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include <ddpxx/snapshot/named_tensors.hpp>
+#include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/snapshot/safetensors_header.hpp>
 
 namespace ddpxx {
