@@ -205,6 +205,29 @@ TYPED_TEST(BeforeTheOptimizerStep, AHookSeesAveragedGradientsBeforeTheClipAndMay
   });
 }
 
+/// Steps values of 3, which a hook sets, by a gradient and a rate of 1.
+template <class Precision, class Strategy>
+void expect_step_of_changed_values(Group& group) {
+  auto model = std::make_shared<Product>();
+  TrainStep<Product, SGD, Precision, Strategy> step{
+      group, model, {.grad_norm_clip = 0.0, .optimizer = {.learning_rate = 1.0}}};
+  step.before_optimizer_step([](std::span<const Slice> slices) {
+    for (const auto& slice : slices) slice.values.fill_(3.0);
+  });
+  step.step(std::vector{rows_of(1, 2)});
+  step.read_all([](const CompletedStep&) {});
+  step.make_whole();
+  EXPECT_TRUE(at::equal(model->weight, at::full_like(model->weight, 2.0))) << model->weight;
+}
+
+TYPED_TEST(BeforeTheOptimizerStep, AHookMayChangeTheParametersInTheirSlices) {
+  constexpr int kRanks = std::is_same_v<TypeParam, SingleDevice> ? 1 : 2;
+  spawn_ranks(kRanks, [](Group& group) {
+    expect_step_of_changed_values<Float32, TypeParam>(group);
+    expect_step_of_changed_values<LowPrecision<>, TypeParam>(group);
+  });
+}
+
 TYPED_TEST(BeforeTheOptimizerStep, TheValuesOfSlicesMayBeChangedBetweenTwoSteps) {
   constexpr int kRanks = std::is_same_v<TypeParam, SingleDevice> ? 1 : 2;
   spawn_ranks(kRanks, [&](Group& group) {

@@ -53,7 +53,9 @@ class Observer {
   /// Once a snapshot can be loaded, which may be some steps after it was asked for.
   virtual void on_snapshot(const SnapshotSaved&) {}
   /// Between backward and clip of each step, on all slices that this rank's optimizer steps: gradients are averaged
-  /// over the ranks, not scaled, and may be changed. Not called where the strategy steps in backward.
+  /// over the ranks, not scaled, and may be changed. An observer that changes a parameter changes `Slice::values`: the
+  /// model's own tensor may be a copy of them, which the step overwrites. Not called where the strategy steps in
+  /// backward.
   virtual void before_optimizer_step(const std::span<const Slice>&) {}
   /// Once, after the last event.
   virtual void on_end(const RunEnded&) {}

@@ -27,7 +27,7 @@
 
 namespace ddpxx {
 
-/// Sees all gradients that this rank's optimizer is about to use, and may change them in place.
+/// Sees all values and gradients that this rank's optimizer is about to use, and may change them in place.
 using SliceHook = std::function<void(std::span<const Slice>)>;
 
 /// How gradients are clipped before the optimizer uses them: by value first, then by their norm, as by PyTorch's

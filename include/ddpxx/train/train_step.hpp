@@ -198,7 +198,8 @@ class TrainStep {
   }
 
   /// From now on `hook` runs in every step, after those that were added before it, when the gradients of all
-  /// micro-batches and ranks have been averaged and unscaled, and before they are clipped.
+  /// micro-batches and ranks have been averaged and unscaled, and before they are clipped. A hook that changes a
+  /// parameter changes `Slice::values`: the model's own tensor may be a copy of them, which the step overwrites.
   /// Ranks   Local. The slices are those of this rank; a hook that communicates must be added on every rank. Where ranks
   ///         step equal slices, as under DDP, each of them must change the gradients equally.
   /// Errors  `config` for a strategy that steps in backward: it never holds all gradients.
