@@ -112,6 +112,9 @@ TEST(Seconds, AddUpTheirParts) {
   EXPECT_EQ(parse_seconds("0.25"), 0.25);
   EXPECT_EQ(parse_seconds("-1"), -1.0);
   EXPECT_EQ(parse_seconds("500ms"), 0.5);
+  EXPECT_EQ(parse_seconds("10us"), 1e-5);
+  EXPECT_EQ(parse_seconds("1ms250us40ns"), 1.25004e-3);
+  EXPECT_EQ(parse_seconds("1h+30m"), 5400.0);
   EXPECT_EQ(parse_seconds("30s"), 30.0);
   EXPECT_EQ(parse_seconds("10m"), 600.0);
   EXPECT_EQ(parse_seconds("1h30m"), 5400.0);
@@ -137,7 +140,8 @@ TEST(Seconds, AddUpTheirParts) {
 }
 
 TEST(Seconds, RefuseOtherTexts) {
-  for (const char* text : {"", "s", "5 minuets", "1h30", "10x", "1h-5m", "h1", "010s", "1h30m ", "ms"})
+  for (const char* text :
+       {"", "s", "5 minuets", "1h30", "10x", "1h-5m", "h1", "010s", "1h30m ", "ms", "5u", "5usec", "5n"})
     EXPECT_FALSE(parse_seconds(text).has_value()) << text;
   for (const char* text : {"5mins", "5 mins", "1h30mins", "5minin", "1:30:5m", "1:30:"})
     EXPECT_FALSE(parse_seconds(text).has_value()) << text << " must not become milliseconds";

@@ -1,6 +1,8 @@
 // ddpxx/core/units.hpp — numbers as people write them: `1e3`, `1_000`, `50k`, `25MiB`, `1h30m`; read exactly.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <concepts>
 #include <cstdint>
@@ -46,8 +48,8 @@ std::optional<int> count_exponent(std::string_view suffix);
 /// matter.
 std::optional<std::uint64_t> byte_factor(std::string_view suffix);
 
-/// `500ms`, `30s`, `10m`, `5min`, `1h30m`, `2d`, `1:30:00` (hours, minutes, seconds; perhaps days in front), or a plain
-/// number of seconds. None for anything else.
+/// `10us`, `500ms`, `30s`, `10m`, `5min`, `1h30m`, `2d`, `1:30:00` (hours, minutes, seconds; perhaps days in front), or
+/// a plain number of seconds. None for anything else.
 std::optional<double> parse_seconds(std::string_view text);
 
 /// A size for the reader: `25 MiB`, `1.5 GiB`, `512 B`.
@@ -73,6 +75,25 @@ std::string lower(std::string_view text);
 
 /// `1:30:00` as `1h30m0s` and `2:12:00:00` as `2d12h0m0s`, `5min` as `5m`; any other text as it is.
 std::string with_time_units(std::string_view text);
+
+struct TimeUnit {
+  std::string_view name;
+  std::int64_t nanoseconds;
+};
+/// Units of time from long to short; each is a multiple of the next.
+inline constexpr std::array kTimeUnits{TimeUnit{"d", 86'400'000'000'000},
+                                       TimeUnit{"h", 3'600'000'000'000},
+                                       TimeUnit{"m", 60'000'000'000},
+                                       TimeUnit{"s", 1'000'000'000},
+                                       TimeUnit{"ms", 1'000'000},
+                                       TimeUnit{"us", 1'000},
+                                       TimeUnit{"ns", 1}};
+
+/// The unit of a name; null if there is none.
+inline const TimeUnit* time_unit(std::string_view name) {
+  const auto found = std::ranges::find(kTimeUnits, name, &TimeUnit::name);
+  return found == kTimeUnits.end() ? nullptr : &*found;
+}
 
 }  // namespace detail
 

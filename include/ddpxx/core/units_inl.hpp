@@ -168,7 +168,7 @@ DDPXX_INLINE std::optional<double> parse_seconds(std::string_view written) {
   std::uint64_t nanoseconds = 0;  // the exact sum, while it is a whole number that fits
   bool is_exact = true;
   for (bool first = true; first || !text.empty(); first = false) {
-    const auto end = std::min(text.find_first_of("dhms"), text.size());
+    const auto end = std::min(text.find_first_of("dhmsun"), text.size());
     const auto number = parse_decimal(text.substr(0, end));
     if (!number || !number->suffix.empty() || (!first && number->negative)) return std::nullopt;
     const auto value = to_real<double>(*number);
@@ -176,15 +176,11 @@ DDPXX_INLINE std::optional<double> parse_seconds(std::string_view written) {
     if (number->negative) sign = -1;
     text.remove_prefix(end);
     if (text.empty()) return first ? value : std::nullopt;  // a number without its unit stands alone
-    const auto unit = text.substr(0, text.starts_with("ms") ? 2 : 1);
-    text.remove_prefix(unit.size());
-    const std::uint64_t milliseconds = unit == "d"   ? 86'400'000
-                                       : unit == "h" ? 3'600'000
-                                       : unit == "m" ? 60'000
-                                       : unit == "s" ? 1'000
-                                                     : 1;
-    total += std::abs(*value) * (static_cast<double>(milliseconds) / 1e3);
-    const auto part = to_whole(*number, milliseconds * 1'000'000);
+    const auto* unit = detail::time_unit(text.substr(0, text.find_first_of("0123456789.+-")));
+    if (unit == nullptr) return std::nullopt;
+    text.remove_prefix(unit->name.size());
+    total += std::abs(*value) * (static_cast<double>(unit->nanoseconds) / 1e9);
+    const auto part = to_whole(*number, static_cast<std::uint64_t>(unit->nanoseconds));
     is_exact = is_exact && part.fit == WholeNumber::Fit::exact && part.magnitude <= kMax - nanoseconds;
     if (is_exact) nanoseconds += part.magnitude;
   }

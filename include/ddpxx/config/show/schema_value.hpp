@@ -37,6 +37,7 @@ struct NumberPatterns {
   std::string exponent = "(?:[eE][-+]?" + digits + ")";
   std::string bytes = "(?:(?:[kKmMgGtT][iI]?)?[bB])";
   std::string count = "[kKMGT]";
+  std::string units_of_time = "d|h|ms|min|m|s|us|ns";
 
   /// The pattern of texts such as `1h30m` with any of `units`.
   std::string parts(const std::string& units, const std::string& between) const {
@@ -46,7 +47,7 @@ struct NumberPatterns {
 
   std::string of_number(const ValueShape& shape, Unit unit) const {
     if (unit == Unit::seconds)
-      return "[-+]?(?:" + number + exponent + "? *|" + parts("d|h|ms|min|m|s", "\\+?") + '|' + kClock + ')';
+      return "[-+]?(?:" + number + exponent + "? *|" + parts(units_of_time, "\\+?") + '|' + kClock + ')';
     const auto& suffix = unit == Unit::bytes ? bytes : count;
     if (shape.kind == ValueShape::Kind::real) return "[-+]?" + number + exponent + "? *" + suffix + '?';
     // A fraction can be a whole number only with a suffix: 1.5k.
@@ -55,7 +56,7 @@ struct NumberPatterns {
     return unit == Unit::bytes ? decimal : decimal + "|0[xX][0-9a-fA-F]{1,16}";
   }
 
-  std::string of_duration() const { return "-?\\+?(?:" + parts("d|h|ms|min|m|s|us|ns", "") + '|' + kClock + ')'; }
+  std::string of_duration() const { return "-?\\+?(?:" + parts(units_of_time, "") + '|' + kClock + ')'; }
 };
 
 /// The pattern of a text that one of `patterns` matches whole, or that has references.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -19,24 +18,6 @@ inline std::optional<std::int64_t> parse_nanoseconds(std::string_view text);
 /// The duration in the longest unit of which it is a whole number: `90m`.
 inline std::string nanoseconds_text(std::int64_t nanoseconds);
 
-struct DurationUnit {
-  std::string_view name;
-  std::int64_t nanoseconds;
-};
-/// Units from long to short; each is a multiple of the next.
-inline constexpr std::array kDurationUnits{DurationUnit{"d", 86'400'000'000'000},
-                                           DurationUnit{"h", 3'600'000'000'000},
-                                           DurationUnit{"m", 60'000'000'000},
-                                           DurationUnit{"s", 1'000'000'000},
-                                           DurationUnit{"ms", 1'000'000},
-                                           DurationUnit{"us", 1'000},
-                                           DurationUnit{"ns", 1}};
-
-inline const DurationUnit* duration_unit(std::string_view name) {
-  const auto found = std::ranges::find(kDurationUnits, name, &DurationUnit::name);
-  return found == kDurationUnits.end() ? nullptr : &*found;
-}
-
 inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
   const auto with_units = with_time_units(written);
   std::string_view text = with_units;
@@ -47,7 +28,7 @@ inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
   do {
     const auto number_end = std::min(text.find_first_of("dhmsun"), text.size());
     auto unit_end = std::min(text.find_first_of("0123456789.", number_end), text.size());
-    const auto* unit = duration_unit(text.substr(number_end, unit_end - number_end));
+    const auto* unit = time_unit(text.substr(number_end, unit_end - number_end));
     const auto number = parse_decimal(text.substr(0, number_end));
     if (unit == nullptr || !number || number->negative || !number->suffix.empty()) return std::nullopt;
     const auto part = to_whole(*number, static_cast<std::uint64_t>(unit->nanoseconds));
@@ -60,7 +41,7 @@ inline std::optional<std::int64_t> parse_nanoseconds(std::string_view written) {
 
 inline std::string nanoseconds_text(std::int64_t nanoseconds) {
   if (nanoseconds == 0) return "0s";
-  for (const auto& unit : kDurationUnits)
+  for (const auto& unit : kTimeUnits)
     if (nanoseconds % unit.nanoseconds == 0)
       return std::to_string(nanoseconds / unit.nanoseconds) + std::string{unit.name};
   return {};
