@@ -18,6 +18,7 @@
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/memory_plan.hpp>
+#include <ddpxx/train/micro_batches.hpp>
 
 #include "command_line.hpp"
 #include "plan_config.hpp"
@@ -35,11 +36,12 @@ ddpxx::MemoryPlan memory_of(const RunConfig& config, const typename Strategy::Co
   const auto recompute = config.recompute_config();
   const bool repeats = recompute.policy == Policy::every || recompute.policy == Policy::segments;
   const auto device = ddpxx::pick_device(config.training.device, {});
+  const auto batches = ddpxx::micro_batches(config.data.batch_size, config.training, world_size);
   const ddpxx::PlannedRun<Strategy, NamedPrecision, ddpxx::AdamW> run{
       .world_size = world_size,
       .layers = config.model.sizes().n_layer,
-      .batch_size = config.data.batch_size,
-      .accumulation_steps = config.training.accumulation_steps,
+      .batch_size = batches.size,
+      .accumulation_steps = batches.count,
       .ema_decay = config.training.ema_decay,
       .optimizer = config.optimizer,
       .precision = {config.precision},
@@ -57,7 +59,7 @@ ddpxx::MemoryPlan memory_of(const RunConfig& config, const typename Strategy::Co
       },
       [&](std::int64_t samples) { return text.batch(samples); });
   // Batches that are loaded ahead.
-  plan.inputs += plan.inputs / config.training.accumulation_steps * 2 * config.data.num_workers;
+  plan.inputs += plan.inputs / batches.count * 2 * config.data.num_workers;
   return plan;
 }
 
@@ -82,14 +84,15 @@ void print_memory_beside(const RunConfig& config) {
 }
 
 void print_run(const RunConfig& config, std::int64_t world_size, const TextSizes& text) {
+  const auto batches = ddpxx::micro_batches(config.data.batch_size, config.training, world_size);
   const auto sizes = config.model.sizes();
-  std::printf(
-      "%s in %s on %lld %s: %lld layers of width %lld with %.2fM parameters, %lld %s by %lld samples a rank\n",
-      name_of(config.strategy), text_of(config.precision).c_str(), static_cast<long long>(world_size),
-      world_size == 1 ? "rank" : "ranks", static_cast<long long>(sizes.n_layer), static_cast<long long>(sizes.n_embd),
-      ddpxx::GPT::count_parameters(config.model, text.vocab_size, text.block_size) / 1e6,
-      static_cast<long long>(text.block_size), config.data.format == DataFormat::tokens ? "tokens" : "characters",
-      static_cast<long long>(config.data.batch_size));
+  std::printf("%s in %s on %lld %s: %lld layers of width %lld with %.2fM parameters, %lld %s by %lld samples a rank\n",
+              name_of(config.strategy), text_of(config.precision).c_str(), static_cast<long long>(world_size),
+              world_size == 1 ? "rank" : "ranks", static_cast<long long>(sizes.n_layer),
+              static_cast<long long>(sizes.n_embd),
+              ddpxx::GPT::count_parameters(config.model, text.vocab_size, text.block_size) / 1e6,
+              static_cast<long long>(text.block_size),
+              config.data.format == DataFormat::tokens ? "tokens" : "characters", static_cast<long long>(batches.size));
 }
 
 }  // namespace

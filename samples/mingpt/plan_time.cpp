@@ -14,6 +14,7 @@
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/nn/make_model.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/train/micro_batches.hpp>
 #include <ddpxx/train/record_steps.hpp>
 #include <ddpxx/train/time_plan.hpp>
 
@@ -23,11 +24,12 @@
 
 namespace {
 
-/// 1, 2, 4 ... ranks of which the strategy allows each, up to those of the plan.
+/// 1, 2, 4 ... ranks of which the strategy and a global batch allow each, up to those of the plan.
 std::vector<std::int64_t> world_sizes(const RunConfig& config, std::int64_t most) {
   const auto* hsdp = std::get_if<kHSDP>(&config.strategy);
   std::vector<std::int64_t> sizes;
-  for (auto size = hsdp == nullptr ? std::int64_t{1} : hsdp->shard_size; size < most; size *= 2) sizes.push_back(size);
+  for (auto size = hsdp == nullptr ? std::int64_t{1} : hsdp->shard_size; size < most; size *= 2)
+    if (config.training.global_batch_size % size == 0) sizes.push_back(size);
   sizes.push_back(most);
   return sizes;
 }
@@ -35,8 +37,9 @@ std::vector<std::int64_t> world_sizes(const RunConfig& config, std::int64_t most
 template <class Strategy>
 ddpxx::StepTime time_of(const RunConfig& config, const typename Strategy::Config& strategy, std::int64_t world_size,
                         const ddpxx::PlannedMachine& machine, const TextSizes& text) {
-  const std::vector<ddpxx::Batch> batches(static_cast<std::size_t>(config.training.accumulation_steps),
-                                          text.batch(config.data.batch_size));
+  const auto micro_batches = ddpxx::micro_batches(config.data.batch_size, config.training, world_size);
+  const std::vector<ddpxx::Batch> batches(static_cast<std::size_t>(micro_batches.count),
+                                          text.batch(micro_batches.size));
   auto model =
       ddpxx::make_model<ddpxx::GPT>(config.training.seed, at::kCPU, config.model, text.vocab_size, text.block_size);
   const auto steps = ddpxx::record_steps<ddpxx::GPT, ddpxx::AdamW, NamedPrecision, Strategy, ddpxx::Batch>(

@@ -78,6 +78,7 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
   auto batch_size = config.data.batch_size;
   if (run.only_evaluates) {  // the evaluated text may differ from the training text, which sets the limits of a step
     training.accumulation_steps = 1;
+    training.global_batch_size = 0;
     batch_size = std::min(batch_size, (parts.train->size() + group.size() - 1) / group.size());
   }
   Train trainer{group,

@@ -1,6 +1,7 @@
 // ddpxx/train/check_trainer.hpp — what a trainer refuses before it sends anything.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +16,11 @@
 #include <ddpxx/train/check_group_device.hpp>
 #include <ddpxx/train/common_settings.hpp>
 #include <ddpxx/train/deterministic_mode.hpp>
+#include <ddpxx/train/micro_batches.hpp>
 #include <ddpxx/train/same_run.hpp>
 #include <ddpxx/train/trainer_config.hpp>
 #include <ddpxx/train/trainer_parts.hpp>
+#include <ddpxx/train/training_settings.hpp>
 
 namespace ddpxx {
 
@@ -44,11 +47,25 @@ void check_trainer_config(const Config& config) {
   throw_config_errors(errors);
 }
 
+/// Checks a global batch, for which each rank computes `count` batches.
+/// Errors  `config` where the training set has fewer samples, or a CUDA graph would have more than one batch.
+inline void check_global_batch(const TrainingConfig& training, std::int64_t samples, std::int64_t count) {
+  const auto setting = "training.global_batch_size=" + std::to_string(training.global_batch_size);
+  if (training.global_batch_size > samples)
+    throw Error{Errc::config,
+                setting + ": the training set has " + std::to_string(samples) + " samples: choose at most as many"};
+  if (training.cuda_graph && count > 1)
+    throw Error{Errc::config, "training.cuda_graph: a step is captured with one batch, and " + setting + " makes " +
+                                  std::to_string(count) +
+                                  " of each rank: raise the batch size, or set cuda_graph=false"};
+}
+
 /// Checks that a trainer can work with what it is given, and that all ranks were given the same. `types` are the names
 /// of its optimizer, precision and strategy.
 /// Ranks   Collective; the first thing that a trainer sends, since a strategy may begin with collectives that another
 ///         one does not know.
-/// Errors  `config` for a part that is missing or on another device; `peer` naming the settings that differ.
+/// Errors  `config` for a part that is missing or on another device, and for a global batch that the ranks cannot
+///         compute; `peer` naming the settings that differ.
 template <class Config, class Model, class Dataset>
 void check_trainer(const Config& config, const Settings& types, const ConfigRecord& record,
                    const TrainerParts<Dataset>& parts, const Group& group, const Model* model, const Dataset* dataset) {
@@ -66,6 +83,8 @@ void check_trainer(const Config& config, const Settings& types, const ConfigReco
                 "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set "
                 "eval_every=0"};
   if (config.training.deterministic) DeterministicMode::check(group.device());
+  check_global_batch(config.training, dataset->size(),
+                     micro_batches(config.batch_size, config.training, group.size()).count);
   check_same_run(common_settings(config, types, record.settings, *dataset, parts.validation.get()), group);
 }
 

@@ -50,6 +50,7 @@
 #include <ddpxx/train/evaluations.hpp>
 #include <ddpxx/train/gpu_memory.hpp>
 #include <ddpxx/train/loaded_run.hpp>
+#include <ddpxx/train/micro_batches.hpp>
 #include <ddpxx/train/recorded_settings.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/step_capture.hpp>
@@ -118,11 +119,12 @@ class Trainer {
         parts_{std::move(parts)},
         deterministic_{config.training.deterministic ? std::make_unique<DeterministicMode>(group.device()) : nullptr},
         step_{group, std::move(model), step_config(config)},
+        micro_batches_{micro_batches(config.batch_size, config.training, group.size())},
         batches_{std::move(dataset),
                  group,
-                 {.batch_size = config.batch_size,
+                 {.batch_size = micro_batches_.size,
                   .num_workers = config.num_workers,
-                  .accumulation_steps = config.training.accumulation_steps,
+                  .accumulation_steps = micro_batches_.count,
                   .seed = config.training.seed},
                  parts_.make_loader},
         log_{group.rank()},
@@ -551,8 +553,8 @@ class Trainer {
             .device = step_.device().str(),
             .gpu = gpu_name(step_.device()),
             .ranks = group_->size(),
-            .batch_size = config_.batch_size,
-            .accumulation_steps = training.accumulation_steps,
+            .batch_size = micro_batches_.size,
+            .accumulation_steps = micro_batches_.count,
             .samples = batches_.num_samples(),
             .steps_per_epoch = batches_.steps_per_epoch(),
             .seed = training.seed,
@@ -572,6 +574,7 @@ class Trainer {
   Parts parts_;
   std::unique_ptr<DeterministicMode> deterministic_;  ///< Null unless training.deterministic is set.
   Step step_;
+  MicroBatches micro_batches_;
   StepBatches<Dataset> batches_;
   Log log_;
   RunReport report_;

@@ -21,6 +21,7 @@ struct TrainingConfig {
   double grad_value_clip = 0.0;
   bool fused_clip = false;
   std::int64_t accumulation_steps = 1;
+  std::int64_t global_batch_size = 0;
   double ema_decay = 0.0;
   std::string save_dir = {};
   std::int64_t save_every = 0;
@@ -54,6 +55,10 @@ struct TrainingConfig {
             "their rounding"),
         field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1),
                                                    Resume::free),
+        field<&TrainingConfig::global_batch_size>(
+            "Samples in an optimizer step of all ranks together; each rank adds up as many batches as it needs, of at "
+            "most its batch size. 0: batch size times ranks times accumulation_steps",
+            at_least(0), Unit::samples, Resume::free),
         field<&TrainingConfig::ema_decay>(
             "Decay rate of a moving average of the parameters, which evaluations use; 0 keeps none", at_least(0.0),
             below(1.0)),

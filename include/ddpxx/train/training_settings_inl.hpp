@@ -54,6 +54,8 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
   if (config.eval_samples > 0 && config.eval_every == 0)
     errors.push_back(
         {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});
+  if (config.global_batch_size > 0 && config.accumulation_steps > 1)
+    errors.push_back({"accumulation_steps", "follows from global_batch_size: set one of the two"});
   if (config.cuda_graph && config.accumulation_steps > 1)
     errors.push_back({"cuda_graph", "a step is captured with one batch, and accumulation_steps is " +
                                         std::to_string(config.accumulation_steps) +
