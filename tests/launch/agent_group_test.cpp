@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <iterator>
 #include <set>
 #include <sstream>
 #include <string>
@@ -22,6 +21,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/job_store_connection.hpp>
+#include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>
 
 #include "../count_of.hpp"
@@ -66,15 +66,18 @@ class Nodes {
     auto store = ddpxx::JobStoreConnection::open("127.0.0.1", port_, {.credentials = {.run_id = kRunId}}, deadline);
     const std::vector keys{ddpxx::detail::AgentsStore::key("agent", number)};
     EXPECT_TRUE(store.wait(keys, "", deadline).missing.empty()) << "agent " << number << " has not come";
-    // It waits on a thread of its own. Before it has come, another thread resolves the name of the host.
-    const std::filesystem::path threads = "/proc/" + std::to_string(agent.pid()) + "/task";
+    // Its wait has descriptors of events, which it makes when it has told that.
+    const std::filesystem::path descriptors = "/proc/" + std::to_string(agent.pid()) + "/fd";
     agent.wait_until(
         [&] {
-          std::error_code gone;
-          const std::filesystem::directory_iterator all{threads, gone};
-          return !gone && std::distance(begin(all), end(all)) > 1;
+          bool waits = false;
+          ddpxx::detail::each_entry(descriptors, [&](const auto& entry) {
+            std::error_code closed;
+            waits = waits || std::filesystem::read_symlink(entry.path(), closed) == "anon_inode:[eventfd]";
+          });
+          return waits;
         },
-        "the thread that waits for a round");
+        "the descriptors with which it waits for a round");
   }
   /// A script that runs until `finish()`; on SIGTERM it ends like a program that has saved.
   std::string works() const {
