@@ -258,12 +258,15 @@ TEST(GPT2Weights, GiveTheLogitsOfPythonAndGoBackTheSame) {
   EXPECT_EQ(state.size() + 1, file.size()) << "Hugging Face writes no weight of a tied head";
   add_tied_head(state);
   EXPECT_TRUE(state.at("lm_head.weight").is_same(state.at("transformer.wte.weight")));
-  with_head["lm_head.weight"].add_(1);
-  try {
-    load_gpt2(tied, with_head);
-    FAIL() << "a head of its own was read into a tied one";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("lm_head.weight: differs from transformer.wte.weight"));
+  const auto equal_head = with_head.at("lm_head.weight");
+  for (const auto& own_head : {equal_head + 1, equal_head.to(at::kHalf)}) {
+    with_head["lm_head.weight"] = own_head;
+    try {
+      load_gpt2(tied, with_head);
+      FAIL() << "a head of its own was read into a tied one";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("lm_head.weight: differs from transformer.wte.weight"));
+    }
   }
 
   auto wrong = file;

@@ -68,7 +68,7 @@ DDPXX_INLINE NamedTensors gpt2_from_huggingface(const NamedTensors& file, const 
     if (!parameters.contains(embedding) || parameters.contains(head)) continue;
     const auto tokens = tensors.find(embedding), own = tensors.find(head);
     if (tokens == tensors.end() || own == tensors.end()) continue;
-    if (!at::equal(tokens->second, own->second))
+    if (tokens->second.scalar_type() != own->second.scalar_type() || !at::equal(tokens->second, own->second))
       differences += std::string{"\n  "} + head + ": differs from " + embedding +
                      " in the file, and the head of this model is tied to it: set tied_head=false";
     tensors.erase(own);
