@@ -62,7 +62,7 @@ ddpxx::TrainingCheckpoint from_snapshot(const ddpxx::Snapshot& snapshot, ddpxx::
   checkpoint.optimizer = std::move(*optimizer);
   if (!python_optimizer::knows_settings(snapshot))
     tell("the snapshot does not say how its optimizer was configured: the file has Python's defaults");
-  if (layout == ddpxx::CheckpointLayout::guide && python_optimizer::decays_in_part(snapshot) &&
+  if (layout != ddpxx::CheckpointLayout::mingpt_ddp && python_optimizer::decays_in_part(snapshot) &&
       python_optimizer::number(snapshot, "optimizer.weight_decay", 0.0) > 0)
     tell(
         "in this layout's one group Python decays all parameters, and the run decayed some of them only: "

@@ -58,7 +58,7 @@ inline bool decays_in_part(const ddpxx::Snapshot& snapshot) {
   return std::ranges::any_of(snapshot.run.parameters, decays) && !std::ranges::all_of(snapshot.run.parameters, decays);
 }
 
-/// The groups that the programs of the layout make: minGPT's two, by name; in the guides one, in the order of the
+/// The groups that the programs of the layout make: minGPT's two, by name; in the others one, in the order of the
 /// model. That group has weight decay if any of its parameters has.
 template <class OptimizerSettings>
 std::vector<ddpxx::OptimizerGroup> groups(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout,
@@ -86,22 +86,19 @@ inline bool has_own_groups(const ddpxx::Snapshot& snapshot) {
 /// or SGD or does not record the order of the parameters.
 /// Errors  `config` for a run with its own parameter groups, for which the layouts have no param_groups.
 inline std::optional<ddpxx::PickleValue> state_dict(const ddpxx::Snapshot& snapshot, ddpxx::CheckpointLayout layout) {
-  using ddpxx::CheckpointLayout;
   const auto has = [&](std::string_view moment) {
     const auto front = "optimizer." + std::string{moment} + '.';
     const auto found = snapshot.tensors.lower_bound(front);
     return found != snapshot.tensors.end() && found->first.starts_with(front);
   };
-  if ((layout != CheckpointLayout::mingpt_ddp && layout != CheckpointLayout::guide) || snapshot.run.parameters.empty())
-    return std::nullopt;
+  if (!ddpxx::has_optimizer(layout) || snapshot.run.parameters.empty()) return std::nullopt;
   const auto& name = snapshot.run.optimizer;  // older versions recorded none of Muon, Lion and LAMB
   const bool has_both = has("exp_avg") && has("momentum_buffer");  // as Muon has
   if ((!name.empty() && name != "AdamW" && name != "Adam" && name != "SGD") || has_both) return std::nullopt;
   if (has_own_groups(snapshot) && (has("exp_avg") || has("momentum_buffer")))
     throw ddpxx::Error{ddpxx::Errc::config,
                        "parameter_groups gave some parameters of this run their own learning rate or weight decay, and "
-                       "the param_groups of the layouts mingpt_ddp and guide cannot say so: layout=state_dict converts "
-                       "the weights alone"};
+                       "the param_groups of a .pt file cannot say so: layout=state_dict converts the weights alone"};
   if (has("exp_avg"))
     return ddpxx::optimizer_to_python(snapshot.tensors, groups(snapshot, layout, adamw_settings(snapshot)));
   if (has("momentum_buffer"))

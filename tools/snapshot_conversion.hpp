@@ -48,7 +48,7 @@ struct ConvertArguments {
                   field<&ConvertArguments::what>("What is converted", choices("model", "all")),
                   field<&ConvertArguments::layout>(
                       "Keys of a .pt file; huggingface writes a folder with config.json and model.safetensors",
-                      choices("mingpt_ddp", "torchrun_tutorial", "guide", "state_dict", "huggingface")));
+                      choices("mingpt_ddp", "torchrun_tutorial", "guide", "torchvision", "state_dict", "huggingface")));
   }
 };
 
@@ -187,15 +187,16 @@ class SnapshotConversion {
         {"mingpt_ddp", ddpxx::CheckpointLayout::mingpt_ddp},
         {"torchrun_tutorial", ddpxx::CheckpointLayout::torchrun_tutorial},
         {"guide", ddpxx::CheckpointLayout::guide},
+        {"torchvision", ddpxx::CheckpointLayout::torchvision},
         {"state_dict", ddpxx::CheckpointLayout::state_dict}};
     auto checkpoint = python_checkpoint::from_snapshot(snapshot, kLayouts.at(arguments_.layout), tell_);
     if (checkpoint.optimizer.is_none() && arguments_.wants_all())
       tell_(
-          arguments_.layout == "mingpt_ddp" || arguments_.layout == "guide"
+          ddpxx::has_optimizer(checkpoint.layout)
               ? "written without an optimizer's state: the snapshot has none of AdamW, Adam or SGD, or does not say in "
                 "which order the parameters come"
               : "written without an optimizer's state: layout=" + arguments_.layout +
-                    " has no place for it, mingpt_ddp and guide have");
+                    " has no place for it; mingpt_ddp, guide and torchvision have");
     return checkpoint;
   }
 

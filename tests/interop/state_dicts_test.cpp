@@ -1,5 +1,6 @@
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -49,15 +50,30 @@ NamedTensors snapshot() {
 TEST(StateDicts, EveryLayoutComesBackAsItself) {
   const NamedTensors model{{"a.weight", at::ones({2})}, {"b.bias", at::zeros({1})}};
   for (const auto layout : {CheckpointLayout::torchrun_tutorial, CheckpointLayout::mingpt_ddp, CheckpointLayout::guide,
-                            CheckpointLayout::state_dict}) {
+                            CheckpointLayout::torchvision, CheckpointLayout::state_dict}) {
     const auto back = from_python(to_python(TrainingCheckpoint{layout, model, PickleDict{}.add("state", 1), 5}));
     EXPECT_EQ(back.layout, layout);
     EXPECT_EQ(back.model.size(), 2U);
     EXPECT_TRUE(at::equal(back.model.at("a.weight"), model.at("a.weight")));
-    const bool has_optimizer = layout == CheckpointLayout::mingpt_ddp || layout == CheckpointLayout::guide;
-    EXPECT_EQ(back.optimizer.is_none(), !has_optimizer);
+    const bool has_none = layout == CheckpointLayout::torchrun_tutorial || layout == CheckpointLayout::state_dict;
+    EXPECT_EQ(back.optimizer.is_none(), has_none);
+    EXPECT_EQ(has_optimizer(layout), !has_none);
     EXPECT_EQ(back.epoch, layout == CheckpointLayout::state_dict ? 0 : 5);
   }
+}
+
+TEST(StateDicts, CountsTheEpochsOfTorchvisionFromTheOneThatHasEnded) {
+  const auto weights = PickleDict{}.add("weight", at::ones({2}));
+  constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(from_python(PickleDict{}.add("model", weights).add("epoch", 4)).epoch, 5);
+  EXPECT_EQ(from_python(PickleDict{}.add("model", weights).add("epoch", kMax)).epoch, kMax);
+  EXPECT_EQ(from_python(PickleDict{}.add("model", weights)).epoch, 0);
+  EXPECT_EQ(from_python(PickleDict{}.add("model_state_dict", weights).add("epoch", 4)).epoch, 4);
+  const auto written = to_python({.layout = CheckpointLayout::torchvision, .epoch = 5});
+  EXPECT_EQ(written.get<PickleDict>("it").find("epoch")->get<std::int64_t>("epoch"), 4);
+  EXPECT_EQ(from_python(PickleDict{}.add("model", at::ones({1}))).layout, CheckpointLayout::state_dict)
+      << "a parameter of the name `model`";
+  EXPECT_EQ(from_python(PickleDict{}.add("model", weights).add("iter_num", 4)).layout, CheckpointLayout::nanogpt);
 }
 
 TEST(StateDicts, WrappersNamesComeOff) {

@@ -444,7 +444,7 @@ TEST_F(SnapshotTool, ConvertsWithoutAnOptimizerWhereTheOrderIsNotKnown) {
 }
 
 TEST_F(SnapshotTool, ConvertsPythonsFilesIntoSnapshots) {
-  for (const char* layout : {"mingpt_ddp", "guide"}) {
+  for (const char* layout : {"mingpt_ddp", "guide", "torchvision"}) {
     const auto file = (folder_ / layout).string() + ".pt", place = (folder_ / layout).string();
     ASSERT_EQ(tool("convert", {"to=" + file, std::string{"layout="} + layout}).code, 0);
     const auto back = tool_at(file, "convert", {"to=" + place});

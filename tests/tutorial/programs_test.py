@@ -289,12 +289,22 @@ def test_port_has_the_losses_of_the_python_script():
     theirs = [float(re.fullmatch(r"epoch \d+ loss (\S+)", line)[1]) for line in lines]
     assert len(theirs) == epochs and theirs[-1] < 0.5 * theirs[0], theirs
     assert_close(ours, theirs)
-    # And back: the next epochs of the run in C++ are those of Python's checkpoint.
     run(TOOL, "snapshot", "convert", "checkpoint", "to=model.pt", "layout=state_dict")
     import torch
     python = torch.load("checkpoint.pt")["model"]
     for name, tensor in torch.load("model.pt").items():
         assert torch.allclose(tensor, python[name], rtol=1e-4, atol=1e-5), name
+    # Each of the two continues with the next epoch from the other's checkpoint.
+    run(TOOL, "snapshot", "convert", "checkpoint.pt", "to=from_python")
+    run(TOOL, "snapshot", "convert", "checkpoint", "to=checkpoint.pt", "layout=torchvision")
+    ranks(2, "port", "--epochs", epochs + 1, "--batch-size", "32", "training.save_dir=from_python",
+          "training.metrics=resumed.jsonl")
+    rows = [json.loads(row) for row in pathlib.Path("resumed.jsonl").read_text().splitlines()]
+    resumed = [row["loss"] for row in rows if "loss" in row]
+    lines = run(RUN, "--standalone", "--nproc-per-node=2", sys.executable, ROOT / "samples" / "port" / "train.py",
+                "--epochs", epochs + 1, "--batch-size", "32")
+    assert len(resumed) == steps_per_epoch and len(lines) == 1, (len(resumed), lines)
+    assert_close([sum(resumed) / steps_per_epoch], [float(lines[0].removeprefix(f"epoch {epochs} loss "))])
 
 
 # --- the pages ---

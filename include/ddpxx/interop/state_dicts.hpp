@@ -22,19 +22,23 @@ enum class CheckpointLayout {
   guide,       ///< model_state_dict, optimizer_state_dict, epoch.
   nanogpt,     ///< model, optimizer, model_args, iter_num, best_val_loss, config. Read only.
   lightning,   ///< state_dict, optimizer_states, epoch, global_step. Read only.
-  state_dict   ///< The model's tensors alone, without outer keys.
+  torchvision,  ///< model, optimizer, epoch, as in torchvision's training scripts, which save the epoch that has ended.
+  state_dict    ///< The model's tensors alone, without outer keys.
 };
 
 struct TrainingCheckpoint {
   CheckpointLayout layout = CheckpointLayout::mingpt_ddp;
   NamedTensors model = {};     ///< Parameters and buffers, under the model's own names.
   PickleValue optimizer = {};  ///< The state_dict() of a torch.optim optimizer, None, or a list of several of them.
-  std::int64_t epoch = 0;      ///< Counted as the layout counts.
+  std::int64_t epoch = 0;      ///< The epoch with which a resumed run begins, counted from 0.
   /// The names of the model's tensors in the order of the file, which is the order of Python's module. When a
   /// checkpoint is written, tensors that are not in this list come last.
   std::vector<std::string> names = {};
   std::optional<std::int64_t> step = {};  ///< Optimizer steps done; none if the file does not say.
 };
+
+/// Returns whether checkpoints of a layout have a place for the optimizer's state.
+bool has_optimizer(CheckpointLayout layout);
 
 /// Returns the value that Python would give to torch.save. The tutorial's layout leaves out the optimizer.
 PickleValue to_python(const TrainingCheckpoint& checkpoint);

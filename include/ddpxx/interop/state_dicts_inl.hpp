@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -32,13 +33,15 @@ struct CheckpointKeys {
   const char* optimizer;  ///< Null if the layout has no optimizer.
   const char* epoch;      ///< Null if the layout has no epoch.
   const char* step;       ///< Null if the layout has no step; otherwise the layout needs this key.
+  int epochs_behind = 0;  ///< How much the saved epoch is behind the one with which a resumed run begins.
 };
 inline constexpr CheckpointKeys kCheckpointKeys[] = {
     {CheckpointLayout::torchrun_tutorial, "MODEL_STATE", nullptr, "EPOCHS_RUN", nullptr},
     {CheckpointLayout::mingpt_ddp, "model_state", "optimizer_state", "finished_epoch", nullptr},
     {CheckpointLayout::guide, "model_state_dict", "optimizer_state_dict", "epoch", nullptr},
     {CheckpointLayout::nanogpt, "model", "optimizer", nullptr, "iter_num"},
-    {CheckpointLayout::lightning, "state_dict", "optimizer_states", "epoch", "global_step"}};
+    {CheckpointLayout::lightning, "state_dict", "optimizer_states", "epoch", "global_step"},
+    {CheckpointLayout::torchvision, "model", "optimizer", "epoch", nullptr, 1}};
 
 /// Reads a checkpoint's model, without its optimizer.
 inline TrainingCheckpoint model_from_python(CheckpointLayout layout, const PickleDict& dict) {
@@ -122,6 +125,12 @@ DDPXX_INLINE PickleDict to_python(const SGDSettings& settings) {
   return dict.add("foreach", {}).add("differentiable", false).add("fused", {});
 }
 
+DDPXX_INLINE bool has_optimizer(CheckpointLayout layout) {
+  return std::ranges::any_of(detail::kCheckpointKeys, [layout](const detail::CheckpointKeys& keys) {
+    return keys.layout == layout && keys.optimizer != nullptr;
+  });
+}
+
 DDPXX_INLINE PickleValue to_python(const TrainingCheckpoint& checkpoint) {
   PickleDict model;
   auto left = checkpoint.model;
@@ -133,19 +142,21 @@ DDPXX_INLINE PickleValue to_python(const TrainingCheckpoint& checkpoint) {
       if (keys.step != nullptr)
         throw Error{Errc::config,
                     "checkpoints of nanoGPT and Lightning are read and not written: choose mingpt_ddp, "
-                    "torchrun_tutorial, guide or state_dict"};
+                    "torchrun_tutorial, guide, torchvision or state_dict"};
       PickleDict dict;
       dict.add(keys.model, std::move(model));
       if (keys.optimizer != nullptr) dict.add(keys.optimizer, checkpoint.optimizer);
-      return dict.add(keys.epoch, checkpoint.epoch);
+      return dict.add(keys.epoch, checkpoint.epoch - keys.epochs_behind);
     }
   return model;
 }
 
 DDPXX_INLINE TrainingCheckpoint from_python(const PickleValue& value) {
   const auto& dict = value.get<PickleDict>("the checkpoint");
-  for (const auto& keys : detail::kCheckpointKeys)
-    if (const auto* model = dict.find(keys.model); model != nullptr && (keys.step == nullptr || dict.find(keys.step))) {
+  for (const auto& keys : detail::kCheckpointKeys) {
+    const auto* model = dict.find(keys.model);
+    const bool is_parameter = model != nullptr && model->get_if<at::Tensor>() != nullptr;
+    if (model != nullptr && !is_parameter && (keys.step == nullptr || dict.find(keys.step))) {
       auto checkpoint = detail::model_from_python(keys.layout, model->get<PickleDict>(keys.model));
       if (const auto* optimizer = keys.optimizer != nullptr ? dict.find(keys.optimizer) : nullptr)
         checkpoint.optimizer = detail::only_optimizer(*optimizer);
@@ -153,12 +164,14 @@ DDPXX_INLINE TrainingCheckpoint from_python(const PickleValue& value) {
         const auto* number = key != nullptr ? dict.find(key) : nullptr;
         return number != nullptr ? std::optional{number->get<std::int64_t>(key)} : std::nullopt;
       };
-      checkpoint.epoch = count(keys.epoch).value_or(0);
+      if (const auto epoch = count(keys.epoch))
+        checkpoint.epoch = *epoch + (*epoch < std::numeric_limits<std::int64_t>::max() ? keys.epochs_behind : 0);
       if (keys.layout == CheckpointLayout::lightning)
         checkpoint.epoch = std::max(checkpoint.epoch, detail::epochs_processed(dict).value_or(0));
       checkpoint.step = count(keys.step);
       return checkpoint;
     }
+  }
   std::string names;
   bool only_tensors = true;
   for (const auto& [key, item] : dict.entries) {
@@ -168,8 +181,8 @@ DDPXX_INLINE TrainingCheckpoint from_python(const PickleValue& value) {
   }
   if (only_tensors) return detail::model_from_python(CheckpointLayout::state_dict, dict);
   throw Error{Errc::storage, "the checkpoint's keys are" + names +
-                                 "; expected MODEL_STATE, model_state or model_state_dict, nanoGPT's model and "
-                                 "iter_num, Lightning's state_dict and global_step, or a model's tensors alone"};
+                                 "; expected MODEL_STATE, model_state, model_state_dict or model, Lightning's "
+                                 "state_dict and global_step, or a model's tensors alone"};
 }
 
 DDPXX_INLINE PickleValue optimizer_to_python(const NamedTensors& snapshot, std::span<const OptimizerGroup> groups) {
