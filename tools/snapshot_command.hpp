@@ -277,7 +277,7 @@ class SnapshotCommands {
   ddpxx::Error none_there(std::int64_t step = -1) const {
     return ddpxx::Error{ddpxx::Errc::storage, "there is no snapshot" +
                                                   (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
-                                                  storage_->full_name("") + hint_of_step(*storage_)};
+                                                  storage_->full_name("") + hint_of_place(*storage_)};
   }
   /// What a step without a manifest is.
   static std::string uncommitted_text(const ddpxx::StoredSnapshot& stored) {

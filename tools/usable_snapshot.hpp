@@ -1,12 +1,14 @@
 // usable_snapshot.hpp — finds the newest snapshot of a place that can be used, or that of a step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/launch/sweep/shell_word.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/shard_reader.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
@@ -18,11 +20,17 @@ inline std::string damage_of(ddpxx::Storage& storage, const ddpxx::Manifest& man
   return ddpxx::ShardReader{storage, ddpxx::Snapshots::folder_of(manifest.run.step), manifest}.verify().value_or("");
 }
 
-/// What to name instead of the folder of one snapshot, such as runs/a/step-00000300/, and of runs/a:300, as mingpt
-/// names one; empty for other places.
-inline std::string hint_of_step(ddpxx::Storage& storage) {
+/// Advice for a place without snapshots that is the folder of one snapshot (runs/a/step-00000300/), a name as mingpt
+/// takes it (runs/a:300), or a checkpoint of torch.distributed.checkpoint; empty for other places.
+inline std::string hint_of_place(ddpxx::Storage& storage) {
   if (const auto itself = ddpxx::snapshot_of_step_folder(storage))
     return ", which is one snapshot itself: name " + itself->place + " with step=" + std::to_string(*itself->step);
+  const auto is_part = [](const ddpxx::StoredObject& object) { return object.name.ends_with(".distcp"); };
+  if (std::ranges::any_of(storage.list("__"), is_part))
+    return ", which is a checkpoint of torch.distributed.checkpoint: make one file of it by `python -m "
+           "torch.distributed.checkpoint.format_utils dcp_to_torch " +
+           ddpxx::detail::shell_word(storage.full_name("")) +
+           " checkpoint.pt`, where it lies on a disk, and name that file";
   auto name = storage.full_name("");
   while (name.ends_with('/')) name.pop_back();
   const auto choice = ddpxx::parse_snapshot_choice(name);
@@ -65,5 +73,5 @@ ddpxx::Manifest usable_snapshot(ddpxx::Storage& storage, std::int64_t step, Find
   }
   throw ddpxx::Error{ddpxx::Errc::storage, "there is no usable snapshot" +
                                                (step >= 0 ? " of step " + std::to_string(step) : "") + " at " +
-                                               storage.full_name("") + hint_of_step(storage) + damages};
+                                               storage.full_name("") + hint_of_place(storage) + damages};
 }

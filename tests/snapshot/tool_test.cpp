@@ -190,6 +190,16 @@ TEST_F(SnapshotTool, SaysHowAStepIsNamedWhereItIsNamedAsMingptDoes) {
   }
 }
 
+TEST_F(SnapshotTool, SaysHowACheckpointOfTorchDistributedBecomesAFile) {
+  const auto place = folder_ / "with spaces";
+  std::filesystem::create_directory(place);
+  for (const char* name : {".metadata", "__0_0.distcp"}) std::ofstream{place / name} << "Python's";
+  const auto refused = tool_at(place.string(), "convert", {"to=" + (folder_ / "new").string()});
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err,
+              HasSubstr("torch.distributed.checkpoint.format_utils dcp_to_torch '" + place.string() + "/'"));
+}
+
 TEST_F(SnapshotTool, ConvertCountsTheTensorsThatItWrites) {
   const auto converted = [&](const std::string& to, const std::string& layout) {
     std::vector<std::string> words{"to=" + (folder_ / to).string()};
