@@ -6,5 +6,6 @@
 #include <ddpxx/parallel/hooks/batched_power_sgd_inl.hpp>
 #include <ddpxx/parallel/hooks/power_sgd_inl.hpp>
 #include <ddpxx/parallel/reducer_inl.hpp>
+#include <ddpxx/parallel/replicas_inl.hpp>
 #include <ddpxx/parallel/same_model_inl.hpp>
 #include <ddpxx/parallel/sync_batch_norm_inl.hpp>

@@ -13,6 +13,7 @@
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/layers/layer.hpp>
+#include <ddpxx/parallel/replicas.hpp>
 
 namespace ddpxx {
 
@@ -137,6 +138,14 @@ concept ResumesAtStep = ParallelStrategy<S> && requires(S s, std::int64_t step) 
 template <class S>
 concept SharesBuffers = ParallelStrategy<S> && requires(S s) { s.share_buffers(); };
 
+/// Optional: `Replicas replicas()`, for a strategy under which several ranks hold equal parameters between two steps.
+/// It returns this rank's copies, after the gathers that write them have ended. A trainer compares them where
+/// `training.check_replicas_every` wants it.
+template <class S>
+concept HoldsReplicas = ParallelStrategy<S> && requires(S s) {
+  { s.replicas() } -> std::same_as<Replicas>;
+};
+
 /// Optional: `static bool can_be_captured(const Config&)`: whether a step starts the same operations on the same memory
 /// each time, so that it can be captured once and replayed. It starts no collective, and sets no generator of random
 /// numbers. The setting `cuda_graph` needs it.
@@ -238,6 +247,9 @@ consteval bool explain_strategy() {
         SharesBuffers<S> || !requires { &S::share_buffers; } ||
             requires { static_cast<void (S::*)()>(&S::share_buffers); },
         "strategy: share_buffers is `void share_buffers()`");
+    static_assert(
+        HoldsReplicas<S> || !requires { &S::replicas; } || requires { static_cast<Replicas (S::*)()>(&S::replicas); },
+        "strategy: replicas is `Replicas replicas()`");
     static_assert(
         CanBeCaptured<S> || !requires { &S::can_be_captured; } ||
             requires { static_cast<bool (*)(const typename S::Config&)>(&S::can_be_captured); },

@@ -19,6 +19,7 @@
 #include <ddpxx/parallel/gradient_hook.hpp>
 #include <ddpxx/parallel/hooks/all_reduce.hpp>
 #include <ddpxx/parallel/reducer.hpp>
+#include <ddpxx/parallel/replicas.hpp>
 #include <ddpxx/parallel/same_model.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 #include <ddpxx/parallel/whole_model.hpp>
@@ -113,6 +114,15 @@ class DDPWith : public WholeModel {
   }
   /// See SharesBuffers.
   void share_buffers() { buffers_.share(); }
+  /// See HoldsReplicas.
+  Replicas replicas()
+    requires(!kRanksDrift)
+  {
+    Replicas replicas;
+    add_slices(replicas, trainable_);
+    add_parameters(replicas, frozen_);
+    return replicas;
+  }
 
   Hook& hook() noexcept { return hook_; }
   /// See ResumesAtStep; for a hook that counts steps.

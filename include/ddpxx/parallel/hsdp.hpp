@@ -6,6 +6,7 @@
 #include <string>
 
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/replicas.hpp>
 #include <ddpxx/parallel/wraps_strategy.hpp>
 
 namespace ddpxx {
@@ -51,6 +52,14 @@ class HSDP : private detail::ShardGrid, public WrapsStrategy<FSDP, HSDPConfig, &
  public:
   HSDP(const Config& config, Group& group)
       : detail::ShardGrid{config.shard_size, group}, WrapsStrategy{config, row_, &column_} {}
+
+  /// See HoldsReplicas. The ranks of a column hold copies of one shard.
+  Replicas replicas() {
+    Replicas replicas{.piece = row_.rank()};
+    add_slices(replicas, trainable());
+    add_slices(replicas, frozen());
+    return replicas;
+  }
 };
 
 static_assert(ParallelStrategy<HSDP> && explain_strategy<HSDP>());

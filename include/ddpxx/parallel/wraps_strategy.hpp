@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/parallel/replicas.hpp>
 
 namespace ddpxx {
 
@@ -80,6 +81,11 @@ class WrapsStrategy {
     requires SharesBuffers<Inner>
   {
     inner_.share_buffers();
+  }
+  Replicas replicas()
+    requires HoldsReplicas<Inner>
+  {
+    return inner_.replicas();
   }
   static bool can_be_captured(const Config& config)
     requires CanBeCaptured<Inner>

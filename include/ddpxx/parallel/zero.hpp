@@ -22,6 +22,7 @@
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/gradient_shards.hpp>
 #include <ddpxx/parallel/reducer.hpp>
+#include <ddpxx/parallel/replicas.hpp>
 #include <ddpxx/parallel/same_model.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 #include <ddpxx/parallel/zero_config.hpp>
@@ -183,6 +184,14 @@ class ZeRO {
   void make_whole() { wait_pending(); }
   /// See SharesBuffers.
   void share_buffers() { buffers_.share(); }
+  /// See HoldsReplicas. The ranks step different pieces; the parameters, which they gather, are copies.
+  Replicas replicas() {
+    wait_pending();
+    Replicas replicas;
+    add_parameters(replicas, trainable_);
+    add_parameters(replicas, frozen_);
+    return replicas;
+  }
   /// Waits for the gathers that the last step has started.
   void wait_pending() {
     for (std::size_t i = 0; i < gathers_.size(); ++i) wait_for(i);

@@ -245,6 +245,18 @@ class TrainStep {
     if constexpr (SharesBuffers<Strategy>) strategy_.share_buffers();
   }
 
+  /// Compares the bits of the parameters of which several ranks hold copies. Returns a sentence about the first rank
+  /// that differs from most others; empty where the copies are equal.
+  /// Ranks   Collective: all ranks return the same.
+  /// Errors  `config` between show_average() and show_parameters().
+  std::string difference_of_replicas()
+    requires HoldsReplicas<Strategy>
+  {
+    averaged_model_.expect_parameters("difference_of_replicas()");
+    averaged_model_.show_parameters();  // an evaluation that failed may have left copies of the average
+    return ddpxx::difference_of_replicas(strategy_.replicas(), *group_);
+  }
+
   /// Restarts the clock that measures the next step's `step_ms`.
   void restart_clock() { started_ = Clock::now(); }
 

@@ -100,10 +100,13 @@ class Trainer {
   /// Checks all settings, as parse_config does, and the rules between them. A program may call it before it forms a
   /// group; a trainer calls it before it sends anything.
   ///
-  /// Errors  `config`, with all that is wrong; for grad_norm_clip where parameters are stepped in backward; for what
+  /// Errors  `config`, with all that is wrong; for check_replicas_every where ranks hold no copies; for grad_norm_clip where parameters are stepped in backward; for what
   ///         the strategy refuses.
   static void check(const Config& config) {
     check_trainer_config(config);
+    if (config.training.check_replicas_every > 0 && !HoldsReplicas<Strategy>)
+      throw Error{Errc::config, "training.check_replicas_every: under " + type_name<Strategy>() +
+                                    " the ranks hold no copies that could be compared: set it to 0"};
     Step::check(step_config(config));
   }
 
@@ -324,6 +327,7 @@ class Trainer {
       save_due_ = false;
       return;
     }
+    if (config_.training.check_replicas_every > 0) check_replicas();
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
     const auto state = step_.state();
     const RunInfo run{.step = steps_done(),
@@ -471,6 +475,20 @@ class Trainer {
       }
       throw;
     }
+    if (limits_.wants_check_of_replicas(steps_done())) check_replicas();
+  }
+  /// Compares the copies of the parameters that the ranks hold.
+  /// Ranks   Collective.
+  /// Errors  `peer` on every rank where they differ.
+  void check_replicas() {
+    if constexpr (HoldsReplicas<Strategy>) {
+      if (auto difference = step_.difference_of_replicas(); !difference.empty()) {
+        Error error{Errc::peer, std::move(difference)};
+        finish_snapshots_before(error.with("step", steps_done()));
+        throw error;
+      }
+      step_.restart_clock();
+    }
   }
   /// Reads what is still under way, so that a snapshot or an evaluation comes after a step that is known to be good.
   /// Ranks   Collective.
@@ -487,11 +505,16 @@ class Trainer {
       body();
     } catch (Error& error) {
       if (error.code() != Errc::numerics || steps_done() < first) throw;
-      stop_.release_signals();
-      snapshots_.finish_quietly();
-      error.with("snapshots", snapshots_.text());
+      finish_snapshots_before(error);
       throw;
     }
+  }
+  /// Waits for the snapshot that is being written, and adds to the error, with which all ranks end the training, which
+  /// snapshots exist.
+  void finish_snapshots_before(Error& error) {
+    stop_.release_signals();
+    snapshots_.finish_quietly();
+    error.with("snapshots", snapshots_.text());
   }
   void report(CompletedStep done) {
     if (!std::exchange(has_told_step_, true)) tell_launcher(Milestone::stepped);

@@ -29,6 +29,7 @@ struct TrainingConfig {
   double save_every_time = 0.0;
   std::int64_t eval_every = 0;
   std::int64_t eval_samples = 0;
+  std::int64_t check_replicas_every = 0;
   std::string metrics = {};
   std::string csv = {};
   std::string tensorboard = {};
@@ -77,6 +78,10 @@ struct TrainingConfig {
             Resume::free),
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
                                              Unit::samples, Resume::free),
+        field<&TrainingConfig::check_replicas_every>(
+            "Optimizer steps between two checks that the copies of the parameters on the ranks are equal, with one "
+            "more before each snapshot; 0 makes none",
+            at_least(0), Unit::steps, Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::csv>("CSV file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::tensorboard>("Folder of event files for TensorBoard; empty is none", Output::folder,
