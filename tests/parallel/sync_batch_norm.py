@@ -1,8 +1,9 @@
-"""Runs nn.BatchNorm2d on whole batches: python3 sync_batch_norm.py GIVEN.safetensors RESULT.safetensors
+"""Runs nn.BatchNorm2d on whole batches: python3 sync_batch_norm.py GIVEN.safetensors RESULT.safetensors [plain]
 
 GIVEN has the batch of step S as `input.S`, the gradient of the loss in its output as `gradient.S`, and the weight and
 bias. RESULT has the outputs, the gradients of input, weight and bias, and the buffers after each step, and as `evaluated`
-the output for the first batch in evaluation mode at the end.
+the output for the first batch in evaluation mode at the end. With `plain` the layer has no weight and bias, and its
+running statistics are the means over all batches.
 """
 import os
 import sys
@@ -13,10 +14,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "parity"))
 from reference import read_safetensors, write_safetensors  # noqa: E402
 
 given = read_safetensors(sys.argv[1])
-norm = torch.nn.BatchNorm2d(given["weight"].numel(), eps=1e-3, momentum=0.3)
+plain = sys.argv[3:] == ["plain"]
+norm = torch.nn.BatchNorm2d(given["weight"].numel(), eps=1e-3, momentum=None if plain else 0.3, affine=not plain)
 with torch.no_grad():
-    norm.weight.copy_(given["weight"])
-    norm.bias.copy_(given["bias"])
+    for name, parameter in norm.named_parameters():
+        parameter.copy_(given[name])
 result = {}
 step = 0
 while f"input.{step}" in given:
@@ -24,9 +26,8 @@ while f"input.{step}" in given:
     norm.zero_grad()
     y = norm(x)
     y.backward(given[f"gradient.{step}"])
-    tensors = {"output": y, "of_input": x.grad, "of_weight": norm.weight.grad, "of_bias": norm.bias.grad,
-               "running_mean": norm.running_mean, "running_var": norm.running_var,
-               "num_batches_tracked": norm.num_batches_tracked}
+    tensors = {"output": y, "of_input": x.grad, **dict(norm.named_buffers())}
+    tensors |= {f"of_{name}": parameter.grad for name, parameter in norm.named_parameters()}
     result |= {f"{name}.{step}": tensor.detach().clone() for name, tensor in tensors.items()}
     step += 1
 result["evaluated"] = norm.eval()(given["input.0"]).detach()

@@ -2,6 +2,7 @@
 // runs on GPUs only, so the other side is its BatchNorm2d.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,10 @@ at::Tensor own_part(const at::Tensor& batch, const Group& group) {
   return batch.narrow(0, begin(group.rank()), begin(group.rank() + 1) - begin(group.rank()));
 }
 
-TEST(SyncBatchNormParity, RanksWithUnevenBatchesEqualPythonsBatchNormOfTheJoinedBatch) {
+/// Compares ranks with uneven batches with Python's batch norm of the joined batch.
+void expect_equal_to_python(const SyncBatchNormOptions& options, const std::vector<std::string>& arguments) {
   const TemporaryFolder folder;
-  constexpr int kSteps = 2;
+  constexpr int kSteps = 3;
   at::manual_seed(3);
   NamedTensors given{{"weight", at::rand({3}) + 0.5}, {"bias", at::randn({3})}};
   for (int step = 0; step < kSteps; ++step) {
@@ -45,12 +47,14 @@ TEST(SyncBatchNormParity, RanksWithUnevenBatchesEqualPythonsBatchNormOfTheJoined
   }
   const auto given_path = folder / "given.safetensors", result_path = folder / "result.safetensors";
   write_safetensors(given_path, given, {});
-  run_python("../parallel/sync_batch_norm.py", {given_path.string(), result_path.string()});
+  std::vector<std::string> words{given_path.string(), result_path.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  run_python("../parallel/sync_batch_norm.py", words);
   const auto expected = read_safetensors(result_path, Checksum::optional).tensors;
 
   for (const int world_size : {2, 3})
     spawn_ranks(world_size, [&](Group& group) {
-      SyncBatchNorm norm{3, group, {.eps = 1e-3, .momentum = 0.3}};  // as in the script
+      SyncBatchNorm norm{3, group, options};
       {
         const torch::NoGradGuard no_grad;
         for (auto& item : norm.named_parameters()) item.value().copy_(given.at(item.key()));
@@ -75,6 +79,14 @@ TEST(SyncBatchNormParity, RanksWithUnevenBatchesEqualPythonsBatchNormOfTheJoined
       const auto evaluated = norm.forward(own_part(given.at("input.0"), group));
       EXPECT_LT(difference(evaluated.detach(), own_part(expected.at("evaluated"), group)), 1e-5);
     });
+}
+
+TEST(SyncBatchNormParity, RanksWithUnevenBatchesEqualPythonsBatchNormOfTheJoinedBatch) {
+  expect_equal_to_python({.eps = 1e-3, .momentum = 0.3}, {});
+}
+
+TEST(SyncBatchNormParity, HoldsWithoutWeightsAndWithMeansOverAllBatches) {
+  expect_equal_to_python({.eps = 1e-3, .momentum = std::nullopt, .affine = false}, {"plain"});
 }
 
 /// Two linear layers with a batch norm behind each, whose second batch norm makes gradients of the first one's outputs
@@ -124,10 +136,10 @@ TEST(SyncBatchNorm, GradientsOfThreeRanksAreThoseOfOneToTwelveDigits) {
   });
 }
 
-TEST(SyncBatchNorm, OfOneRankIsTorchsBatchNorm) {
+void expect_equal_to_torchs(std::optional<double> momentum, bool affine) {
   const Group alone;
-  SyncBatchNorm norm{3, alone, {.eps = 1e-3, .momentum = 0.2}};
-  torch::nn::BatchNorm2d torchs{torch::nn::BatchNorm2dOptions(3).eps(1e-3).momentum(0.2)};
+  SyncBatchNorm norm{3, alone, {.eps = 1e-3, .momentum = momentum, .affine = affine}};
+  torch::nn::BatchNorm2d torchs{torch::nn::BatchNorm2dOptions(3).eps(1e-3).momentum(momentum).affine(affine)};
   at::manual_seed(5);
   for (const bool training : {true, true, false}) {
     norm.train(training);
@@ -142,6 +154,11 @@ TEST(SyncBatchNorm, OfOneRankIsTorchsBatchNorm) {
   ASSERT_EQ(norm.named_buffers().size(), torchs->named_buffers().size());
   for (const auto& item : torchs->named_buffers())
     EXPECT_TRUE(at::equal(norm.named_buffers()[item.key()], item.value())) << item.key();
+}
+
+TEST(SyncBatchNorm, OfOneRankIsTorchsBatchNorm) {
+  expect_equal_to_torchs(0.2, true);
+  expect_equal_to_torchs(std::nullopt, false);
 }
 
 TEST(SyncBatchNorm, SendsTheStatisticsInForwardAndTheirGradientsInBackwardAndNothingInEvaluation) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -16,8 +17,11 @@ struct BatchStatistics;
 }
 
 struct SyncBatchNormOptions {
-  double eps = 1e-5;      ///< Added to the variance.
-  double momentum = 0.1;  ///< Weight of a batch in the running statistics.
+  double eps = 1e-5;  ///< Added to the variance.
+  /// Weight of a batch in the running statistics. Without a value, the running statistics are the means over all
+  /// batches; a step reads their number from the device then, and cannot be captured in a CUDA graph.
+  std::optional<double> momentum = 0.1;
+  bool affine = true;  ///< Whether each channel has a weight and a bias.
 };
 
 /// Batch norm whose mean and variance are those of the samples of all ranks together, so that a result does not depend
@@ -38,12 +42,15 @@ class SyncBatchNorm : public torch::nn::Module {
 
  private:
   void check(const at::Tensor& x) const;
+  /// The weight of the present batch in the running statistics.
+  /// Errors  `config` where it follows from the number of batches, and Module::to() has converted that.
+  double momentum() const;
   /// The statistics of a batch, which it adds to the running ones.
   detail::BatchStatistics track(const at::Tensor& x);
 
   SyncBatchNormOptions options_;
   const Group* group_;
-  at::Tensor weight_, bias_;
+  at::Tensor weight_, bias_;  ///< Undefined without affine.
   at::Tensor running_mean_, running_var_, num_batches_tracked_;
 };
 

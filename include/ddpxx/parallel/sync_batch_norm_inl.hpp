@@ -21,6 +21,7 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -127,8 +128,10 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
 DDPXX_INLINE SyncBatchNorm::SyncBatchNorm(std::int64_t channels, const Group& group,
                                           const SyncBatchNormOptions& options)
     : options_{options}, group_{&group} {
-  weight_ = register_parameter("weight", at::ones({channels}));
-  bias_ = register_parameter("bias", at::zeros({channels}));
+  if (options.affine) {
+    weight_ = register_parameter("weight", at::ones({channels}));
+    bias_ = register_parameter("bias", at::zeros({channels}));
+  }
   running_mean_ = register_buffer("running_mean", at::zeros({channels}));
   running_var_ = register_buffer("running_var", at::ones({channels}));
   num_batches_tracked_ = register_buffer("num_batches_tracked", at::zeros({}, at::kLong));
@@ -137,16 +140,29 @@ DDPXX_INLINE SyncBatchNorm::SyncBatchNorm(std::int64_t channels, const Group& gr
 DDPXX_INLINE at::Tensor SyncBatchNorm::forward(const at::Tensor& x) {
   check(x);
   if (is_training()) num_batches_tracked_.add_(1);
-  if (is_training() && group_->size() > 1)
-    return detail::SyncBatchNormFunction::apply(x, weight_, bias_, track(x),
+  if (is_training() && group_->size() > 1) {
+    const auto weight = options_.affine ? weight_ : at::ones_like(running_mean_);
+    const auto bias = options_.affine ? bias_ : at::zeros_like(running_mean_);
+    return detail::SyncBatchNormFunction::apply(x, weight, bias, track(x),
                                                 c10::make_intrusive<detail::NormCall>(*group_, options_.eps));
+  }
   const auto type = running_mean_.scalar_type();  // parameters in 16 bits may have statistics in float32
-  return at::batch_norm(x, weight_.to(type), bias_.to(type), running_mean_, running_var_, is_training(),
-                        options_.momentum, options_.eps, at::globalContext().userEnabledCuDNN());
+  const auto converted = [&](const at::Tensor& parameter) { return options_.affine ? parameter.to(type) : parameter; };
+  return at::batch_norm(x, converted(weight_), converted(bias_), running_mean_, running_var_, is_training(),
+                        is_training() ? momentum() : 0.0, options_.eps, at::globalContext().userEnabledCuDNN());
+}
+
+DDPXX_INLINE double SyncBatchNorm::momentum() const {
+  if (options_.momentum) return *options_.momentum;
+  if (num_batches_tracked_.scalar_type() != at::kLong)  // numbers of 16 bits would stop to count
+    throw Error{Errc::config,
+                "SyncBatchNorm without momentum counts the batches in num_batches_tracked, which Module::to() has "
+                "converted: convert the parameters alone, as the precisions do, or set momentum"};
+  return 1.0 / num_batches_tracked_.item<double>();
 }
 
 DDPXX_INLINE void SyncBatchNorm::check(const at::Tensor& x) const {
-  const auto channels = weight_.numel();
+  const auto channels = running_mean_.numel();
   if (x.dim() < 2 || x.size(1) != channels)
     throw Error{Errc::config, (std::ostringstream{} << "SyncBatchNorm of " << channels << " channels: input "
                                                     << x.sizes() << " is not [N, " << channels << ", ...]")
@@ -161,9 +177,9 @@ DDPXX_INLINE void SyncBatchNorm::check(const at::Tensor& x) const {
 DDPXX_INLINE detail::BatchStatistics SyncBatchNorm::track(const at::Tensor& x) {
   const c10::NoGradGuard no_grad;
   auto all = detail::batch_statistics(x, *group_);
-  const auto kept = 1 - options_.momentum;
-  running_mean_.mul_(kept).add_(all.mean, options_.momentum);
-  running_var_.mul_(kept).add_(all.variance * (all.count / (all.count - 1).clamp_min(1)), options_.momentum);
+  const auto added = momentum(), kept = 1 - added;
+  running_mean_.mul_(kept).add_(all.mean, added);
+  running_var_.mul_(kept).add_(all.variance * (all.count / (all.count - 1).clamp_min(1)), added);
   return all;
 }
 
