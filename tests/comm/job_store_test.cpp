@@ -207,11 +207,27 @@ TEST(JobStore, SetsTheWillOfAClientThatIsGone) {
   const Served served;
   auto store = served.connect();
   std::optional<JobStoreConnection> dying{served.connect()};
-  dying->leave_will(std::vector<std::string>{"gone", "left3"}, "rank 3", in(milliseconds{10'000}));
+  const std::vector<std::string> will{"gone", "left3"};
+  EXPECT_EQ(dying->claim("place", "facts", will, "rank 3", in(milliseconds{10'000})), "facts");
+  EXPECT_EQ(store.get("place", in(milliseconds{10'000})), "facts");
   EXPECT_FALSE(store.check(std::vector<std::string>{"gone"}, in(milliseconds{10'000})));
   dying.reset();
   EXPECT_EQ(store.get("gone", in(milliseconds{10'000})), "rank 3");
   EXPECT_EQ(store.get("left3", in(milliseconds{10'000})), "rank 3");
+}
+
+TEST(JobStore, TakesNoWillOfAClientWhoseClaimComesTooLate) {
+  const Served served;
+  const auto until = in(milliseconds{10'000});
+  auto store = served.connect();
+  EXPECT_EQ(store.claim("place", "first", std::vector<std::string>{"left first"}, "", until), "first");
+  std::optional<JobStoreConnection> late{served.connect()};
+  EXPECT_EQ(late->claim("mark", "late", std::vector<std::string>{"left late"}, "earlier will", until), "late");
+  EXPECT_EQ(late->claim("place", "late", std::vector<std::string>{"left first"}, "", until), "first");
+  EXPECT_EQ(store.get("place", until), "first");
+  late.reset();
+  EXPECT_EQ(store.get("left late", until), "earlier will") << "a claim that fails changes nothing";
+  EXPECT_FALSE(store.check(std::vector<std::string>{"left first"}, until));
 }
 
 TEST(JobStore, ForgetsTheWaitOfAClientThatIsGone) {
@@ -286,10 +302,10 @@ TEST(JobStore, CountsWhatItKeepsForClientsInItsLimit) {
   EXPECT_THAT(error_of([&] { store_of_small.wait(std::vector<std::string>(1'000, "k"), "", until); }),
               HasSubstr("the store is full"));
   const std::vector<std::string> gone{"gone"};
-  EXPECT_THAT(error_of([&] { store.leave_will(gone, std::string(std::size_t{17} << 20U, 'x'), until); }),
+  EXPECT_THAT(error_of([&] { store.claim("place", "", gone, std::string(std::size_t{17} << 20U, 'x'), until); }),
               testing::AnyOf(HasSubstr("the value is too large"), HasSubstr("has closed the connection")));
   store = served.connect();
-  store.leave_will(gone, std::string(kTotal / 2, 'x'), until);
+  store.claim("place", "", gone, std::string(kTotal / 2, 'x'), until);
   EXPECT_THAT(error_of([&] { other.set("key", std::string(kTotal * 3 / 4, 'x'), until); }),
               testing::AnyOf(HasSubstr("the store is full"), HasSubstr("has closed the connection")));
   // A connection with an unfinished request.

@@ -1,5 +1,9 @@
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -7,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/listen.hpp>
 #include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/roll_call.hpp>
 
@@ -56,6 +61,39 @@ TEST(RollCall, TheLowestRankThatIsThereTellsWhoIsMissing) {
   EXPECT_LE(lines.size(), 2U) << "one line is due at 10 ms, one at 1010 ms";
   EXPECT_THAT(lines[0], testing::MatchesRegex("waiting for rank 1, 3 to come to HERE .[01] of 300 s."));
   EXPECT_TRUE(lines_of(2).empty());
+}
+
+TEST(RollCall, NamesARankThatIsLostRightAfterItHasClaimedItsNumber) {
+  std::vector<Descriptor> listeners;
+  listeners.push_back(listen_on_loopback());
+  const auto port = SocketAddress::of_socket(listeners[0].get()).port();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+  const auto come = [&](int number) {
+    auto store = JobStoreConnection::open("127.0.0.1", port, {}, deadline);
+    call_roll(store, {.number = number,
+                      .size = 3,
+                      .facts = std::to_string(number),
+                      .where = "HERE",
+                      .limit = milliseconds{30'000},
+                      .deadline = deadline});
+  };
+  const pid_t rank = ::fork();  // before the server's threads
+  ASSERT_GE(rank, 0);
+  if (rank == 0) {
+    ::setenv("DDPXX_FAILPOINT", "roll_call.after_claim:kill", 1);
+    come(1);
+    ::_exit(0);
+  }
+  const JobStoreServer server{std::move(listeners), {}};
+  try {
+    come(0);
+    ADD_FAILURE() << "the roll call succeeded";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 came to HERE and ended before all had come"));
+  }
+  int status = 0;
+  ::waitpid(rank, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "status " << status;
 }
 
 RankIntroduction rank_on(const std::string& host, const std::string& ipv4, const std::string& ipv6, int route) {

@@ -120,7 +120,7 @@ TEST_F(Strangers, GetNoAnswerWithoutAHello) {
 }
 
 TEST_F(Strangers, OfAnotherVersionGetAnAnswerThatSaysSo) {
-  EXPECT_EQ(answer(send(std::string{"ddpxx\0\0\2\0\0\0\0", 12} + "more of another form")), "v");
+  EXPECT_EQ(answer(send(std::string{"ddpxx\0\0\xFF\0\0\0\0", 12} + "more of another form")), "v");
   expect_unharmed();
 }
 
@@ -148,7 +148,7 @@ TEST_F(Strangers, AreWarnedOfOnceWithTheReason) {
 TEST_F(Strangers, CannotMakeTheStoreKeepTheirBytes) {
   serve(milliseconds{60'000});  // so that it is not this limit that ends the connections
   // A header that announces a token and a run id of 65535 bytes each, and less than that of the token.
-  const auto bytes = std::string{"ddpxx\0\0\1\xFF\xFF\xFF\xFF", 12} + std::string(60'000, 'x');
+  const auto bytes = std::string{detail::kHelloMagic} + "\xFF\xFF\xFF\xFF" + std::string(60'000, 'x');
   const auto before = JobStoreConnection::Clock::now();
   std::vector<Descriptor> held;
   for (int i = 0; i < 50; ++i) {

@@ -4,13 +4,14 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <set>
 #include <sstream>
 #include <string>
-#include <system_error>
+#include <sys/wait.h>
 #include <thread>
 #include <tuple>
 #include <unistd.h>
@@ -21,8 +22,9 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/job_store_connection.hpp>
-#include <ddpxx/core/each_entry.hpp>
+#include <ddpxx/launch/agent.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>
+#include <ddpxx/launch/parse_launch.hpp>
 
 #include "../count_of.hpp"
 #include "../held_port.hpp"
@@ -44,41 +46,45 @@ class Nodes {
 
   /// Starts an agent. The ranks write RANK, WORLD_SIZE, GROUP_RANK, the number of the restart and the token of their
   /// round to a file: where the script calls `tell_start`, or else before it.
-  StartedProgram start(const std::string& script, std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {"--nnodes=" + nnodes_, "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint_,
-                                          std::string{"--rdzv-id="} + kRunId, "--rdzv-conf=last_call_timeout=600"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const auto start =
-        "tell_start() { echo $RANK of $WORLD_SIZE on $GROUP_RANK after $TORCHELASTIC_RESTART_COUNT with $DDPXX_TOKEN "
-        ">> " +
-        started_.string() + "; }; " + (script.find("tell_start") == std::string::npos ? "tell_start; " : "");
-    for (const auto& word : {std::string{"/bin/bash"}, std::string{"-c"}, start + script}) arguments.push_back(word);
-    return start_ddpxx_run(std::move(arguments));
+  StartedProgram start(const std::string& script, const std::vector<std::string>& more = {}) const {
+    return start_ddpxx_run(arguments_of(script, more));
+  }
+  /// Runs an agent in a process of its own, which is killed at a failpoint.
+  void start_and_lose(const std::string& failpoint, const std::string& script,
+                      const std::vector<std::string>& more = {}) const {
+    const auto arguments = arguments_of(script, more);
+    const pid_t agent = ::fork();
+    ASSERT_GE(agent, 0);
+    if (agent == 0) {
+      ::setenv("DDPXX_FAILPOINT", failpoint.c_str(), 1);
+      ::_exit(ddpxx::Agent{ddpxx::parse_launch(arguments).value()}.run());
+    }
+    int status = 0;
+    ::waitpid(agent, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "status " << status;
   }
   /// Waits until the first agent serves the meeting, so that its node has number 0.
   static void wait_until_serving(const StartedProgram& agent) {
     agent.wait_for_lines(agent.error_file(), 1);  // it says that it has no token
   }
-  /// Waits until an agent that does not lead, and has this number, waits for its next round. By then it has told the
-  /// leading agent what follows if its connection ends.
-  void wait_until_waiting(int number, const StartedProgram& agent) const {
+  /// Waits until a key of the agents' store is set.
+  void wait_for_key(const std::string& key) const {
     const auto deadline = ddpxx::JobStoreConnection::Clock::now() + std::chrono::minutes{1};
-    auto store = ddpxx::JobStoreConnection::open("127.0.0.1", port_, {.credentials = {.run_id = kRunId}}, deadline);
-    const std::vector keys{ddpxx::detail::AgentsStore::key("agent", number)};
-    EXPECT_TRUE(store.wait(keys, "", deadline).missing.empty()) << "agent " << number << " has not come";
-    // Its wait has descriptors of events, which it makes when it has told that.
-    const std::filesystem::path descriptors = "/proc/" + std::to_string(agent.pid()) + "/fd";
-    agent.wait_until(
-        [&] {
-          bool waits = false;
-          ddpxx::detail::each_entry(descriptors, [&](const auto& entry) {
-            std::error_code closed;
-            waits = waits || std::filesystem::read_symlink(entry.path(), closed) == "anon_inode:[eventfd]";
-          });
-          return waits;
-        },
-        "the descriptors with which it waits for a round");
+    ASSERT_TRUE(connect(deadline).wait(std::vector{key}, "", deadline).missing.empty()) << key << " was not set";
   }
+  /// Waits until the leading agent knows that the agent with this number is lost: it then removes the key `gone`.
+  void wait_for_loss(int number) const {
+    using ddpxx::detail::AgentsStore;
+    wait_for_key(AgentsStore::key("lost", number));
+    const auto deadline = ddpxx::JobStoreConnection::Clock::now() + std::chrono::minutes{1};
+    auto store = connect(deadline);
+    while (store.check(std::vector{AgentsStore::key("gone")}, deadline)) {
+      ASSERT_LT(ddpxx::JobStoreConnection::Clock::now(), deadline) << "the loss was not noticed";
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+  }
+  /// Waits until the agent with this number has come.
+  void wait_for_agent(int number) const { wait_for_key(ddpxx::detail::AgentsStore::key("agent", number)); }
   /// A script that runs until `finish()`; on SIGTERM it ends like a program that has saved.
   std::string works() const {
     return "trap 'exit 75' TERM; tell_start; until [ -e " + done_.string() + " ]; do sleep 0.02; done";
@@ -106,6 +112,21 @@ class Nodes {
 
  private:
   static constexpr const char* kRunId = "job";
+
+  std::vector<std::string> arguments_of(const std::string& script, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"--nnodes=" + nnodes_, "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint_,
+                                       std::string{"--rdzv-id="} + kRunId, "--rdzv-conf=last_call_timeout=600"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto start =
+        "tell_start() { echo $RANK of $WORLD_SIZE on $GROUP_RANK after $TORCHELASTIC_RESTART_COUNT with $DDPXX_TOKEN "
+        ">> " +
+        started_.string() + "; }; " + (script.find("tell_start") == std::string::npos ? "tell_start; " : "");
+    for (const auto& word : {std::string{"/bin/bash"}, std::string{"-c"}, start + script}) arguments.push_back(word);
+    return arguments;
+  }
+  ddpxx::JobStoreConnection connect(ddpxx::JobStoreConnection::Time until) const {
+    return ddpxx::JobStoreConnection::open("127.0.0.1", port_, {.credentials = {.run_id = kRunId}}, until);
+  }
 
   std::string nnodes_;
   std::uint16_t port_ = unused_port();
@@ -354,7 +375,7 @@ TEST(AgentGroup, GoesOnWithoutANodeThatIsLostBeforeItBeginsTheFirstRound) {
   auto first = nodes.start(nodes.works());
   Nodes::wait_until_serving(first);
   const auto second = nodes.start(nodes.works());
-  nodes.wait_until_waiting(1, second);
+  nodes.wait_for_agent(1);
   second.signal(SIGSTOP);
   auto third = nodes.start(nodes.works());
   nodes.wait_for_starts(third, 2);
@@ -375,7 +396,7 @@ TEST(AgentGroup, EndsAllNodesWhenAnAgentIsKilledBeforeItBeginsTheFirstRound) {
   auto first = nodes.start(nodes.works());
   Nodes::wait_until_serving(first);
   const auto second = nodes.start(nodes.works());
-  nodes.wait_until_waiting(1, second);
+  nodes.wait_for_agent(1);
   second.signal(SIGSTOP);
   auto third = nodes.start(nodes.works());
   nodes.wait_for_starts(third, 2);
@@ -385,6 +406,102 @@ TEST(AgentGroup, EndsAllNodesWhenAnAgentIsKilledBeforeItBeginsTheFirstRound) {
     EXPECT_EQ(end.code, 5);
     EXPECT_THAT(end.err, testing::ContainsRegex("ddpxx-run: node 1 \\([^)]+\\) is lost: "));
   }
+}
+
+TEST(AgentGroup, GoesOnWithoutANodeThatIsLostRightAfterItHasTakenItsNumber) {
+  const Nodes nodes{"3"};
+  auto first = nodes.start("exit 0");
+  Nodes::wait_until_serving(first);
+  nodes.start_and_lose("agent.after_number:kill", "exit 0");
+  auto third = nodes.start("exit 0"), fourth = nodes.start("exit 0");
+  for (auto* agent : {&first, &third, &fourth}) EXPECT_EQ(agent->wait(std::chrono::seconds{60}).code, 0);
+  EXPECT_EQ(nodes.starts(), (Lines{"0 of 3 on 0 after 0", "1 of 3 on 1 after 0", "2 of 3 on 2 after 0"}));
+}
+
+TEST(AgentGroup, EndsWhenANodeWithAFixedNumberIsLostRightAfterItHasTakenIt) {
+  const Nodes nodes{"3"};
+  const std::vector<std::string> by_number = {"--rdzv-backend=static", "--rdzv-conf=join_timeout=300"};
+  auto of_rank = [&](int rank) {
+    auto more = by_number;
+    more.push_back("--node-rank=" + std::to_string(rank));
+    return more;
+  };
+  auto first = nodes.start("exit 0", of_rank(0));
+  Nodes::wait_until_serving(first);
+  nodes.start_and_lose("agent.after_number:kill", "exit 0", of_rank(1));
+  const auto end = first.wait(std::chrono::seconds{60});
+  EXPECT_EQ(end.code, 5);
+  EXPECT_THAT(end.err, HasSubstr("and ended before all had come"));
+}
+
+// A spare agent is stopped, so that it has not begun its round when it is killed.
+TEST(AgentGroup, GoesOnWithoutASpareNodeThatIsLostBeforeItBeginsItsRound) {
+  const Nodes nodes{"1:2"};
+  RunningAgents agents{nodes, nodes.works()};
+  auto& [first, second] = agents;
+  const auto spare = nodes.start(nodes.works());
+  spare.wait_for_lines(spare.error_file(), 1);  // it says that it waits until a node is lost
+  spare.signal(SIGSTOP);
+  second.signal(SIGKILL);
+  nodes.wait_for_starts(first, 3);
+  spare.signal(SIGKILL);
+  nodes.wait_for_starts(first, 4);
+  nodes.finish();
+  const auto end = first.wait(std::chrono::seconds{60});
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(nodes.starts(),
+            (Lines{"0 of 1 on 0 after 0", "0 of 2 on 0 after 0", "0 of 2 on 0 after 0", "1 of 2 on 1 after 0"}));
+}
+
+// An agent ends the round of the others two seconds after it has told that a rank has failed; this one is killed
+// before.
+TEST(AgentGroup, GoesOnWithoutANodeThatIsLostAfterItHasToldAFailure) {
+  const Nodes nodes{"1:2"};
+  const auto started = nodes.file("started").string(), never = nodes.file("never").string();
+  const auto script = "tell_start; [ $RANK = 1 ] && { until [ $(wc -l < " + started +
+                      ") = 2 ]; do sleep 0.02; done; exit 1; }; [ $WORLD_SIZE = 1 ] && exit 0; until [ -e " + never +
+                      " ]; do sleep 0.02; done";
+  auto first = nodes.start(script);
+  Nodes::wait_until_serving(first);
+  nodes.start_and_lose("agent.after_result:kill", script);
+  const auto end = first.wait(std::chrono::seconds{60});
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(nodes.starts(), (Lines{"0 of 1 on 0 after 0", "0 of 2 on 0 after 0", "1 of 2 on 1 after 0"}));
+}
+
+// The rank of the second agent ends well, and its agent is killed while the rank of the first one still works.
+TEST(AgentGroup, LetsTheOtherRanksEndWhenANodeIsLostWhoseRanksHaveEndedWell) {
+  const Nodes nodes{"1:2"};
+  const auto script = "[ $RANK = 1 ] && { tell_start; exit 0; }; " + nodes.works();
+  auto first = nodes.start(script);
+  Nodes::wait_until_serving(first);
+  nodes.start_and_lose("agent.after_result:kill", script);
+  nodes.wait_for_loss(1);
+  nodes.finish();
+  const auto end = first.wait(std::chrono::seconds{60});
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(end.err.find("is lost"), std::string::npos) << end.err;
+}
+
+// After a signal, the rank of the second agent ends by it, and that agent is killed while rank 0 saves. A second
+// SIGTERM would end rank 0 before it has saved.
+TEST(AgentGroup, LetsTheOtherRanksSaveWhenANodeIsLostWhoseRanksWereAskedToStop) {
+  const Nodes nodes{"2"};
+  const auto asked = nodes.file("asked"), saved = nodes.file("saved");
+  const auto script = "[ $RANK = 1 ] && { tell_start; exec sleep 600; }; stop() { trap 'exit 1' TERM; echo > " +
+                      asked.string() + "; until [ -e " + saved.string() +
+                      " ]; do sleep 0.02; done; exit 75; }; trap stop TERM; tell_start; while :; do sleep 0.02; done";
+  RunningAgents agents{nodes, script, {"--grace=600"}};
+  auto& [first, second] = agents;
+  first.signal(SIGTERM);
+  first.wait_for_lines(asked, 1);
+  nodes.wait_for_key(ddpxx::detail::AgentsStore::key("result", 0, 1));
+  second.signal(SIGKILL);
+  nodes.wait_for_loss(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});  // in most runs a second SIGTERM would have come by then
+  std::ofstream{saved};
+  const auto end = first.wait(std::chrono::seconds{60});
+  EXPECT_EQ(end.code, 128 + SIGTERM) << end.err;
 }
 
 // The agent whose ranks have ended at once must not end those of the other one, which save for longer than the time in
@@ -501,7 +618,7 @@ TEST(AgentGroup, ForgetsAnAgentThatEndsBeforeTheRunBegins) {
   auto first = nodes.start("exit 0");
   Nodes::wait_until_serving(first);
   auto second = nodes.start("exit 0");
-  nodes.wait_until_waiting(1, second);
+  nodes.wait_for_agent(1);
   second.signal(SIGTERM);
   EXPECT_EQ(second.wait().code, 128 + SIGTERM);
   auto third = nodes.start("exit 0"), fourth = nodes.start("exit 0");

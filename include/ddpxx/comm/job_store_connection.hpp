@@ -157,9 +157,13 @@ class JobStoreConnection {
     return request(message(Operation::remove).text(key), until, number_in) != 0;
   }
   std::int64_t count_keys(Time until) { return request(message(Operation::count_keys), until, number_in); }
-  /// Asks the server to set those of `keys` that are missing when this connection ends to `value`.
-  void leave_will(std::span<const std::string> keys, std::string_view value, Time until) {
-    request(with_keys(message(Operation::leave_will).text(value), keys), until);
+  /// Sets `key` to `value` if it is missing, and asks the server in the same request to set those of `will` that are
+  /// missing when this connection ends to `will_value`. Returns the value that `key` has then: if it is another one,
+  /// nothing has changed. A connection has the will of its last claim.
+  std::string claim(std::string_view key, std::string_view value, std::span<const std::string> will,
+                    std::string_view will_value, Time until) {
+    return request(with_keys(message(Operation::claim).text(key).text(value).text(will_value), will), until,
+                   [](Status, Reader& reader) { return std::string{reader.text()}; });
   }
 
  private:

@@ -32,7 +32,7 @@ enum class StoreOperation : std::uint8_t {
   multi_set,
   remove,
   count_keys,
-  leave_will
+  claim
 };
 
 enum class StoreStatus : std::uint8_t {
@@ -50,7 +50,7 @@ enum class HelloAnswer : std::uint8_t {
   other_version = 'v'
 };
 
-inline constexpr std::string_view kHelloMagic{"ddpxx\0\0\1", 8};  // the last byte is the version of the protocol
+inline constexpr std::string_view kHelloMagic{"ddpxx\0\0\2", 8};  // the last byte is the version of the protocol
 inline constexpr std::size_t kHelloHeaderBytes = kHelloMagic.size() + 4;
 inline constexpr std::size_t kMaxHelloBytes = kHelloHeaderBytes + 2 * kMaxCredentialBytes;
 

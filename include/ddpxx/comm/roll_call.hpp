@@ -11,6 +11,7 @@
 
 #include <ddpxx/comm/job_store_connection.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/log.hpp>
 
 namespace ddpxx {
@@ -97,8 +98,9 @@ std::string take_turn(Store& store, const RollCall& call) {
   for (int turn = 0;; ++turn) {
     const auto prefix = turn == 0 ? call.prefix : call.prefix + "turn" + std::to_string(turn) + '/';
     const auto left = prefix + "left" + number;
-    if (store.compare_set(prefix + call.kind + number, "", call.facts, call.deadline) == call.facts) {
-      store.leave_will(std::vector<std::string>{left, prefix + "gone"}, number, call.deadline);
+    const std::vector<std::string> will{left, prefix + "gone"};
+    if (store.claim(prefix + call.kind + number, call.facts, will, number, call.deadline) == call.facts) {
+      failpoint("roll_call.after_claim");
       return prefix;
     }
     const auto until = std::min(call.deadline, std::chrono::steady_clock::now() + kHandover);
@@ -119,7 +121,7 @@ struct Roll {
 
 /// Waits until all processes have arrived. If a process with this number has ended, such as the first of two programs
 /// that one rank runs, this process belongs to the next turn and waits for the others of that turn.
-/// `Store` is a `JobStoreConnection` or has its functions compare_set, leave_will, wait and multi_get.
+/// `Store` is a `JobStoreConnection` or has its functions claim, wait and multi_get.
 /// Errors  `peer`: some never came, or one came and ended (both named); another process has come with this number, and
 ///         that one is not disturbed.
 template <class Store>

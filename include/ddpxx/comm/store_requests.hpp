@@ -197,16 +197,23 @@ inline void StoreRequests::answer(StoreClient& client, std::string_view request)
     case StoreOperation::count_keys:
       done.number(static_cast<std::int64_t>(values_.size()));
       break;
-    case StoreOperation::leave_will: {
-      std::string value{reader.text()};
-      std::vector<std::string> keys;
+    case StoreOperation::claim: {
+      const auto name = key();
+      std::string value{reader.text()}, will_value{reader.text()};
+      std::vector<std::string> will_keys;
       while (!reader.at_end()) {
-        values_.check_size(keys.emplace_back(key()), value);
-        if (keys.size() > limits_.will_keys) throw RefusedRequest{"too many keys to set at the end"};
+        values_.check_size(will_keys.emplace_back(key()), will_value);
+        if (will_keys.size() > limits_.will_keys) throw RefusedRequest{"too many keys to set at the end"};
       }
-      if (!values_.has_room_for(value.size())) throw RefusedRequest{"the store is full"};
-      client.will_keys = std::move(keys);
-      client.will_value = std::move(value);
+      if (!values_.has_room_for(will_value.size())) throw RefusedRequest{"the store is full"};
+      if (const auto* old = values_.find(name)) {
+        done.text(*old);
+        break;
+      }
+      done.text(value);
+      put(name, std::move(value));
+      client.will_keys = std::move(will_keys);
+      client.will_value = std::move(will_value);
       break;  // reply() updates the count
     }
     default:

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>
 #include <ddpxx/launch/agent/console.hpp>
 #include <ddpxx/launch/agent/node_facts.hpp>
@@ -56,8 +59,8 @@ class AgentLink {
   /// Begins a round, and watches what happens on the other nodes.
   void begin(const Round& round);
 
-  /// Descriptor that is readable if an event of the round may have come; -1 if none can come.
-  int descriptor() const noexcept { return watch_ ? watch_->descriptor() : -1; }
+  /// Descriptors that are readable if an event of the round may have come; -1: none.
+  std::array<int, 2> descriptors() const noexcept { return watch_ ? watch_->descriptors() : std::array{-1, -1}; }
   std::optional<RoundEvent> next_event() { return watch_ ? watch_->next_event() : std::nullopt; }
   /// Whether another node has come since the round began.
   bool grows() const noexcept { return watch_ && watch_->grows(); }
@@ -131,12 +134,13 @@ inline void AgentLink::come() {
   const bool by_arrival = plan_.node_numbers == NodeNumbers::by_arrival;
   const auto facts = NodeFacts::of_this_node(plan_).text(make_secret());
   agent_ = by_arrival ? (store_.serves() ? 0 : 1) : plan_.node_rank;
-  while (agents_->claim(AgentsStore::key("agent", agent_), facts) != facts) {
+  while (!agents_->take_number(agent_, facts)) {
     if (!by_arrival)
       throw Error{Errc::peer, "two launchers connected to " + store_.url() + " as node " + std::to_string(agent_) +
                                   ": give each launcher its own --node-rank"};
     ++agent_;
   }
+  failpoint("agent.after_number");
 }
 
 inline void AgentLink::begin(const Round& round) {
@@ -145,14 +149,14 @@ inline void AgentLink::begin(const Round& round) {
   tell_end_at_.reset();
   watch_.reset();
   if (!agents_) return;
-  if (!store_.serves()) agents_->leave_will(agent_, round.number, /*takes_part=*/true);
-  watch_.emplace(*agents_, round.number);
+  watch_.emplace(*agents_, round.number, store_.serves() ? round.agents : std::vector<int>{});
   if (console_.request()) tell_signal(*console_.request());
 }
 
 inline void AgentLink::wait_once(int descriptor, Clock::time_point until) {
   const auto request_before = console_.request();
-  console_.wait({descriptor, this->descriptor()}, std::min(until, tell_end_at_.value_or(until)));
+  const auto [event, loss] = descriptors();
+  console_.wait({descriptor, event, loss}, std::min(until, tell_end_at_.value_or(until)));
   if (tell_end_at_ && Clock::now() >= *tell_end_at_) {
     tell_end_at_.reset();
     tell_end();

@@ -22,8 +22,12 @@ namespace ddpxx::detail {
 ///     stopR/N    the Nth reason for which the ranks of round R are to stop and save
 ///     endR       is set when the ranks of round R are to end at once; its value says why
 ///     killR      is set when they are to be killed
-///     resultR/A  how round R has ended on the node of agent A
-///     readA      is set when agent A has read the end of the run
+///     resultR/A  how round R has ended on the node of agent A, or that A was lost before it told that
+///     readA      is set when agent A has read the end of the run, or has ended
+///
+/// An agent takes its number and leaves its will with the store in one request, so that no agent is known without a
+/// will; when its connection ends, the store sets `lostA`, `gone` and `readA`. During a round the leading agent waits
+/// for `gone`, and ends the round if an agent that takes part in it is lost.
 ///
 /// Errors  `peer` from all functions that ask the store, if it is gone.
 class AgentsStore {
@@ -51,16 +55,15 @@ class AgentsStore {
     connection_.multi_set(keys, values, soon());
   }
   /// Sets a key that is not set; returns the value that it has then.
-  std::string claim(const std::string& key, const std::string& value) {
+  std::string set_if_missing(const std::string& key, const std::string& value) {
     return connection_.compare_set(key, "", value, soon());
   }
   void remove(const std::string& key) { connection_.remove(key, soon()); }
 
-  /// Makes the end of this agent known; if it takes part in round `round`, its end ends that round, too.
-  void leave_will(int agent, int round, bool takes_part) {
-    std::vector keys{key("lost", agent), key("gone"), key("read", agent), key("result", round, agent)};
-    if (takes_part) keys.push_back(key("end", round));
-    connection_.leave_will(keys, kLost, soon());
+  /// Takes the number `agent` and makes the end of this agent known; returns false if another agent has the number.
+  bool take_number(int agent, const std::string& facts) {
+    const std::vector will{key("lost", agent), key("gone"), key("read", agent)};
+    return connection_.claim(key("agent", agent), facts, will, kLost, soon()) == facts;
   }
   /// The value that the store sets for an agent that has ended.
   static constexpr const char* kLost = "lost";

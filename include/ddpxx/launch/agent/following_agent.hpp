@@ -9,6 +9,7 @@
 
 #include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/launch/agent/agent_link.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>
 #include <ddpxx/launch/agent/node_facts.hpp>
@@ -33,7 +34,6 @@ class FollowingAgent {
 
   Next wait_for_plan(int number, Clock::time_point until, const std::string& reason);
   void check_facts();
-  bool has_place();
 
   AgentLink& link_;
 };
@@ -41,14 +41,11 @@ class FollowingAgent {
 inline Next FollowingAgent::next(const NodeResult* last) {
   if (last) {
     link_.agents().set(AgentsStore::key("result", link_.round().number, link_.agent()), to_text(*last));
-    // An agent of the last round takes part in the next one, unless it is lost before.
-    link_.agents().leave_will(link_.agent(), link_.round().number + 1, /*takes_part=*/true);
+    failpoint("agent.after_result");
     auto next = wait_for_plan(link_.round().number + 1, AgentLink::never(), {});
     if (const auto* round = std::get_if<Round>(&next)) {
-      if (!round->node_of(link_.agent())) {
-        link_.agents().leave_will(link_.agent(), round->number, /*takes_part=*/false);
+      if (!round->node_of(link_.agent()))
         throw Error{Errc::peer, "the other nodes go on without this one, which did not answer in time"};
-      }
       link_.console().say(round->because);
       link_.begin(*round);
     }
@@ -60,10 +57,7 @@ inline Next FollowingAgent::next(const NodeResult* last) {
   const bool is_fixed = link_.plan().min_nodes == link_.plan().num_nodes;
   const auto begun = link_.agents().get(AgentsStore::key("round"));
   int number = begun ? std::atoi(begun->c_str()) : 0;
-  // A plan may count on an agent that ends before it has read the plan.
-  bool is_next = !begun && has_place();
   for (std::string reason;; ++number) {
-    link_.agents().leave_will(link_.agent(), number, /*takes_part=*/is_next);
     auto next = wait_for_plan(number, until, reason);
     const auto* round = std::get_if<Round>(&next);
     if (!round) return next;
@@ -71,12 +65,9 @@ inline Next FollowingAgent::next(const NodeResult* last) {
       link_.begin(*round);
       return next;
     }
-    // The round goes on when this agent ends.
-    link_.agents().leave_will(link_.agent(), number, /*takes_part=*/false);
     if (link_.console().request()) return link_.end_by_request();
     check_facts();
     const bool is_full = static_cast<int>(round->agents.size()) == link_.plan().num_nodes;
-    is_next = !is_full && has_place();
     if (is_full && is_fixed)
       throw Error{Errc::peer, "all " + std::to_string(link_.plan().num_nodes) + " nodes of the run have come to " +
                                   link_.store().url() +
@@ -91,14 +82,6 @@ inline Next FollowingAgent::next(const NodeResult* last) {
     else
       RoundWatch::tell_arrival(link_.agents(), number);
   }
-}
-
-/// Whether the next round has a place for this agent: the leading agent takes those that are there by their numbers.
-inline bool FollowingAgent::has_place() {
-  int before = 0;
-  for (int other = 0; other < link_.agent(); ++other)
-    if (!link_.agents().get(AgentsStore::key("lost", other))) ++before;
-  return before < link_.plan().num_nodes;
 }
 
 /// Compares this node with that of the leading agent, before anything is asked of its run: an agent with other flags

@@ -139,14 +139,8 @@ inline Next LeadingAgent::start(std::string because) {
   Round round{.number = link_.round().number + 1, .restart = rule_.restart(), .because = std::move(because)};
   round.token = make_secret();
   if (roster_) {
-    // An agent of the last round that has ended since has set the key that ends this round, in which it does not take
-    // part. One that ends after this loop does take part.
-    for (auto before = roster_->living();; before = round.agents) {
-      link_.agents().remove(AgentsStore::key("end", round.number));
-      roster_->update(round.number > 0);
-      round.agents = roster_->living();
-      if (round.agents == before) break;
-    }
+    roster_->update(round.number > 0);
+    round.agents = roster_->living();
     const auto count = static_cast<int>(round.agents.size());
     if (count < link_.plan().min_nodes)
       return finish({.code = static_cast<int>(Errc::peer),
@@ -164,12 +158,6 @@ inline Next LeadingAgent::start(std::string because) {
     link_.agents().set({AgentsStore::key("plan", round.number), AgentsStore::key("round")},
                        {to_text(round), std::to_string(round.number)});
   link_.begin(round);
-  if (roster_) {  // an agent that has ended since the update above had not begun this round, and does not end it
-    roster_->update(/*has_begun=*/true);
-    const auto living = roster_->living();
-    if (!std::ranges::all_of(round.agents, [&](int agent) { return std::ranges::binary_search(living, agent); }))
-      link_.agents().claim(AgentsStore::key("end", round.number), "a node is lost");  // this agent hears of it, too
-  }
   return round;
 }
 
@@ -196,8 +184,8 @@ inline std::vector<NodeResult> LeadingAgent::collect(const NodeResult& own) {
     const auto text = link_.agents().get(AgentsStore::key("result", link_.round().number, agent));
     const bool was_told = text && *text != AgentsStore::kLost;
     auto result = was_told ? parse_node_result(*text) : NodeResult{};
-    // An agent may have ended shortly after it had told its result, and that has ended the round of the others. After
-    // a second SIGINT an agent ends so on purpose.
+    // An agent may have ended after it had told that a rank had failed, and that has ended the round of the others.
+    // After a second SIGINT an agent ends so on purpose.
     const bool has_left =
         link_.ends() && !link_.was_killed() && !result.asked && link_.agents().get(AgentsStore::key("lost", agent));
     if (!was_told || has_left) {

@@ -108,8 +108,11 @@ inline std::optional<int> LocalRanks::request(const std::vector<Exit>& exits) co
 
 inline void LocalRanks::poll_once() {
   auto& output = console_.output();
-  std::vector<pollfd> waits = {
-      {console_.inbox().descriptor(), POLLIN, 0}, {output.waiting_for(), POLLOUT, 0}, {link_.descriptor(), POLLIN, 0}};
+  const auto [event_of_round, loss] = link_.descriptors();
+  std::vector<pollfd> waits = {{console_.inbox().descriptor(), POLLIN, 0},
+                               {output.waiting_for(), POLLOUT, 0},
+                               {event_of_round, POLLIN, 0},
+                               {loss, POLLIN, 0}};
   const std::size_t num_fixed = waits.size();
   std::vector<RankStream*> streams;
   for (auto& rank : ranks_)
@@ -137,7 +140,7 @@ inline void LocalRanks::poll_once() {
   for (std::size_t i = 0; i < streams.size(); ++i)
     if (waits[i + num_fixed].revents != 0) streams[i]->read_some(output);
   while (const auto number = console_.inbox().next()) on_signal(*number);
-  if (waits[2].revents != 0)
+  if (waits[2].revents != 0 || waits[3].revents != 0)
     if (const auto event = link_.next_event()) on_event(*event);
   keep_deadlines();  // before notice_ends: if a deadline ends a rank, no other event may follow
   notice_ends();

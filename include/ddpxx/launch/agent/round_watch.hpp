@@ -1,6 +1,8 @@
 // ddpxx/launch/agent/round_watch.hpp — what the agents tell each other during a round.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -9,6 +11,8 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>
+#include <ddpxx/launch/agent/node_result.hpp>
+#include <ddpxx/launch/agent/root_cause.hpp>
 #include <ddpxx/launch/agent/store_wait.hpp>
 
 namespace ddpxx::detail {
@@ -31,10 +35,18 @@ struct RoundEvent {
 /// needs an answer says so.
 class RoundWatch {
  public:
-  RoundWatch(AgentsStore& store, int round) : store_{store}, round_{round} { wait_for_stop(); }
+  /// `members` are the agents whose loss ends the round. The leading agent watches all agents of the round, and the
+  /// other agents watch none.
+  RoundWatch(AgentsStore& store, int round, std::vector<int> members)
+      : store_{store}, round_{round}, members_{std::move(members)} {
+    wait_for_stop();
+    if (!members_.empty()) note_losses();
+  }
 
-  /// Descriptor that is readable if an event may have come; -1 if none can come any more.
-  int descriptor() const noexcept { return wait_ ? wait_->descriptor() : -1; }
+  /// Descriptors that are readable if an event may have come; -1: none.
+  std::array<int, 2> descriptors() const noexcept {
+    return {wait_ ? wait_->descriptor() : -1, losses_ ? losses_->descriptor() : -1};
+  }
   std::optional<RoundEvent> next_event();
 
   /// Whether another node has come.
@@ -48,7 +60,7 @@ class RoundWatch {
   void tell_kill() {
     if (std::exchange(was_killed_, true)) return;
     tell_end(kKill);
-    claim("kill", kKill);  // for agents that know of the end already
+    tell("kill", kKill);  // for agents that know of the end already
   }
   void tell_signal(int number) { ask_to_stop(store_, round_, kSignal + std::to_string(number)); }
   /// Asks the ranks of a round to stop, because another node has come.
@@ -59,17 +71,17 @@ class RoundWatch {
   static constexpr const char* kKill = "all ranks are killed";
 
   void tell_end(const std::string& why) {
-    if (!std::exchange(ends_, true)) claim("end", why);
+    if (!std::exchange(ends_, true)) tell("end", why);
   }
-  void claim(const std::string& name, const std::string& why) {
+  void tell(const std::string& name, const std::string& why) {
     try {
-      store_.claim(AgentsStore::key(name, round_), why);
+      store_.set_if_missing(AgentsStore::key(name, round_), why);
     } catch (const Error&) {  // see above
     }
   }
   static void ask_to_stop(AgentsStore& store, int round, const std::string& why) {
     try {
-      for (int n = 0; store.claim(AgentsStore::key("stop", round, n), why) != why;) ++n;
+      for (int n = 0; store.set_if_missing(AgentsStore::key("stop", round, n), why) != why;) ++n;
     } catch (const Error&) {  // see above
     }
   }
@@ -79,23 +91,42 @@ class RoundWatch {
   }
   void wait_for_kill() { wait_.emplace(store_.connection(), std::vector{AgentsStore::key("kill", round_)}); }
 
+  void note_losses();
   std::optional<RoundEvent> after_end();
   std::optional<RoundEvent> killed();
 
   AgentsStore& store_;
   int round_;
-  int num_stops_ = 0;  // reasons to stop that were read
+  std::vector<int> members_;  // those that are not known to be lost
+  int num_stops_ = 0;         // reasons to stop that were read
   bool grows_ = false;
   bool ends_ = false;
   bool was_killed_ = false;
   bool waits_for_kill_ = false;  // the end of the round has come
   std::optional<StoreWait> wait_;
+  std::optional<StoreWait> losses_;  // waits until any agent is lost
 };
 
+/// Ends the round if a member is lost. All agents, this one too, hear of that by the key. The round goes on if the
+/// agent had told its result, and its ranks had ended well or all ranks were asked to stop: the other ranks may save.
+inline void RoundWatch::note_losses() {
+  store_.remove(AgentsStore::key("gone"));  // before the look at the members: one that ends later sets it again
+  std::erase_if(members_, [&](int agent) {
+    if (!store_.get(AgentsStore::key("lost", agent))) return false;
+    const auto result = store_.set_if_missing(AgentsStore::key("result", round_, agent), AgentsStore::kLost);
+    const bool go_on = result != AgentsStore::kLost && (store_.get(AgentsStore::key("stop", round_, 0)) ||
+                                                        std::ranges::all_of(parse_node_result(result).exits, is_well));
+    if (!go_on) tell("end", "a node is lost");
+    return true;
+  });
+  losses_.emplace(store_.connection(), std::vector{AgentsStore::key("gone")});
+}
+
 inline std::optional<RoundEvent> RoundWatch::next_event() {
-  if (!wait_ || !wait_->is_over()) return std::nullopt;
-  if (waits_for_kill_) return after_end();
   try {
+    if (losses_ && losses_->is_over()) note_losses();
+    if (!wait_ || !wait_->is_over()) return std::nullopt;
+    if (waits_for_kill_) return after_end();
     if (const auto why = wait_->interruption()) {
       if (*why == kKill) return killed();
       waits_for_kill_ = true;
@@ -112,6 +143,7 @@ inline std::optional<RoundEvent> RoundWatch::next_event() {
     return RoundEvent{RoundEvent::Kind::grows};
   } catch (const Error&) {
     wait_.reset();
+    losses_.reset();
     ends_ = true;
     return RoundEvent{RoundEvent::Kind::lost_leader};
   }
