@@ -139,6 +139,7 @@ TEST(LaunchPlan, NeedsNoMeetingPlaceOfC10dForOneMachine) {
   EXPECT_EQ(plan.node_numbers, NodeNumbers::given);
   EXPECT_EQ(plan.master_address, "127.0.0.1");
   EXPECT_FALSE(plan.master_port);
+  EXPECT_FALSE(plan_of({"--rdzv-endpoint=localhost:0", "train"}).master_port);
 }
 
 TEST(LaunchPlan, TakesTheEndpointForTheMasterOfTheStaticBackend) {
@@ -428,6 +429,10 @@ TEST(LaunchPlan, RefusesFlagsThatContradictEachOther) {
             std::string::npos);
   EXPECT_NE(error_of({"--nnodes=2", "train"}).find("--master-addr"), std::string::npos);
   EXPECT_NE(error_of({"--nnodes=2", "--rdzv-backend=c10d", "train"}).find("--rdzv-endpoint"), std::string::npos);
+  for (const char* backend : {"c10d", "static"})
+    EXPECT_NE(error_of({"--nnodes=2", "--rdzv-backend=" + std::string{backend}, "--rdzv-endpoint=[::1]:0", "train"})
+                  .find("--rdzv-endpoint with port 0 asks for any free port, which the other machines cannot know"),
+              std::string::npos);
   EXPECT_NE(error_of({"--module", "--no-python", "train"}).find("--module and --no-python"), std::string::npos);
   EXPECT_NE(error_of({"--nnodes=40000", "--nproc-per-node=4", "--master-addr=a", "train"}).find("131072 ranks"),
             std::string::npos);

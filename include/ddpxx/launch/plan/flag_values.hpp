@@ -36,8 +36,7 @@ inline void read_endpoint(LaunchValues& values, const LaunchFlag& flag, const st
   if (colon == std::string::npos) return;
   const auto port = text.substr(colon + 1);
   if (port.find(':') != std::string::npos) refuse(flag, text, kForm);
-  const int number = whole_number(flag, port, 0, 65'535);
-  if (number != 0) values.endpoint_port = static_cast<std::uint16_t>(number);
+  values.endpoint_port = static_cast<std::uint16_t>(whole_number(flag, port, 0, 65'535));
 }
 
 inline std::string_view without_spaces_around(std::string_view text) {

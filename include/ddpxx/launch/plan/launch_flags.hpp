@@ -95,6 +95,13 @@ class LaunchFlags {
 
   void take_meeting_place() {
     LaunchPlan& plan = values_.plan;
+    if (values_.endpoint_port == 0) {  // for torchrun, any free port
+      if (plan.num_nodes > 1)
+        throw Error{Errc::config,
+                    "--rdzv-endpoint with port 0 asks for any free port, which the other machines cannot know: with "
+                    "--nnodes above 1 give a port that is equal on all machines"};
+      values_.endpoint_port.reset();
+    }
     if (values_.is_standalone || values_.is_c10d) plan.node_rank = 0;  // torchrun ignores --node-rank here
     if (values_.is_standalone) {
       if (plan.num_nodes > 1) throw Error{Errc::config, "--standalone is for one machine, but --nnodes asks for more"};
