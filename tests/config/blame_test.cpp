@@ -141,6 +141,37 @@ TEST(ASecret, IsInNoProblem) {
   EXPECT_EQ(problem_report(builder.problems()), "environment variable T_TOKENS: \"***\": this [ is never closed");
 }
 
+TEST(ASecret, WithoutItsEqualsSignIsInNoProblem) {
+  const auto problem = [](const char* key, const char* value) { return fill<Doors>("", {key, value}).problems; };
+  EXPECT_EQ(problem("token", "abc"), "argument 1: \"token ***\": write token=***");
+  EXPECT_EQ(problem("-token", "abc"), "argument 1: \"-token ***\": write token=***");
+  EXPECT_EQ(problem("token", "abc=="), "argument 1: \"token ***\": write token=***");
+  EXPECT_EQ(problem("tokn", "abc"), "argument 1: \"tokn ***\": write tokn=***");
+  EXPECT_EQ(problem("--tokn", "abc=="), "argument 1: \"--tokn ***\": unknown key; did you mean token?");
+  EXPECT_EQ(problem("--tokn", "count=2"), "argument 1: \"***\": tokn: unknown key; did you mean token?");
+  EXPECT_EQ(problem("token", "count=2"),
+            "argument 1: \"***\": is not a setting; settings are written key=value, --help lists them");
+}
+
+TEST(ASecret, ThatBeginsWithADashIsInNoProblem) {
+  const auto problem = [](const std::vector<const char*>& arguments) { return fill<Doors>("", arguments).problems; };
+  for (const char* value : {"-abc", "--abc", "-abc=", "--abc=", "-ab\xFF"}) {
+    EXPECT_EQ(problem({"token", value}), "argument 1: \"token ***\": write token=***");
+    EXPECT_EQ(problem({"-token", value}), "argument 1: \"-token ***\": write token=***");
+    EXPECT_EQ(problem({"--token", value}), "argument 1: \"--token ***\": needs a value: write token=***");
+    EXPECT_EQ(problem({"--tokn", value}), "argument 1: \"--tokn ***\": unknown key; did you mean token?");
+    EXPECT_EQ(problem({"tokn", value}), "argument 1: \"tokn ***\": write tokn=***");
+  }
+  EXPECT_EQ(problem({"token", "--count=x"}),
+            "argument 1: \"***\": write token=***\nargument 2: \"--count=x\": \"x\" is not a whole number");
+  EXPECT_EQ(problem({"--token", "--count", "x"}),
+            "argument 1: \"***\": needs a value: write token=***\n"
+            "argument 2: \"--count x\": \"x\" is not a whole number");
+  EXPECT_EQ(problem({"token", "-abc", "-x"}),
+            "argument 1: \"token ***\": write token=***\n"
+            "argument 3: \"-x\": is not an option; settings are written key=value, --help lists them");
+}
+
 struct Hub {
   std::string token;
   std::string pass_phrase;
@@ -178,6 +209,8 @@ TEST(ASecret, UnderAMisspeltOrMisplacedKeyIsInNoProblem) {
             "environment variable T_HUB__TOKN: \"***\": unknown key; did you mean hub.token?\n"
             "environment variable T_TOKEN: \"***\": unknown key; did you mean hub.token?");
   EXPECT_EQ(fill<WithHub>("", {"tracker.api_key=s3cr3t"}).notices.find("s3cr3t"), std::string::npos);
+  EXPECT_EQ(fill<WithHub>("", {"--tracker.api_key", "-s3cr3t"}).problems,
+            "argument 1: \"--tracker.api_key ***\": write tracker.api_key=***");
   EXPECT_EQ(problem("coutn=7"), "argument 1: \"coutn=7\": unknown key; did you mean count?");
   EXPECT_NE(fill<WithHub>("", {"cluster=near"}).notices.find("near"), std::string::npos);
   EXPECT_EQ(fill<Config>("", {"api_token=s3cr3t"}).problems.find("s3cr3t"), std::string::npos)

@@ -18,9 +18,11 @@
 #include <ddpxx/config/line/text_setting.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/table.hpp>
+#include <ddpxx/config/table/secret_key.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/value_shape.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/utf8.hpp>
 
@@ -80,7 +82,8 @@ class ArgumentsReader {
   }
 
   void read_one(const std::string& argument) {
-    if (find_malformed_utf8(argument) != std::string::npos) return complain(at_, "is not UTF-8");
+    if (find_malformed_utf8(argument) != std::string::npos)
+      return follows_secret() ? hide_with_secret() : complain(at_, "is not UTF-8");
     if (argument == "--help" || argument == "-h") {
       show(ConfigAction::help);
     } else if (at_ == 0 && argument == "init") {
@@ -173,6 +176,7 @@ class ArgumentsReader {
     const auto equals = argument.find('=');
     auto key = argument.substr(0, equals);
     if (table_.meaning_of(key).kind == KeyMeaning::Kind::unknown) std::ranges::replace(key, '-', '_');
+    if (follows_secret() && table_.meaning_of(key).kind == KeyMeaning::Kind::unknown) return hide_with_secret();
     if (equals != std::string::npos && !is_config(key)) return say(start, key, argument.substr(equals + 1));
     if (is_switch(key)) return say(start, key, next_is_bool() ? *take_next() : "true");
     const auto meaning = table_.meaning_of(key);
@@ -181,10 +185,13 @@ class ArgumentsReader {
     if (meaning.kind == KeyMeaning::Kind::unknown && is_apart()) return refuse_spaces();
     // The value of a key that is ignored may be left out: a setting or a config file that follows is not its value.
     const bool has_no_value =
-        meaning.row == nullptr &&
-        (next_has_equals() || (meaning.kind == KeyMeaning::Kind::ignored && next_is_config_file()));
+        meaning.row == nullptr && ((next_has_equals() && !(may_be_secret(table_, key) && next_is_unknown())) ||
+                                   (meaning.kind == KeyMeaning::Kind::ignored && next_is_config_file()));
     const auto value = has_no_value ? std::nullopt : take_next();
-    if (meaning.row != nullptr && !value) return complain(start, "needs a value");
+    const bool is_secret = !value && may_be_secret(table_, key);
+    if (is_secret) secret_at_ = start;
+    if (meaning.row != nullptr && !value)
+      return complain(start, is_secret ? "needs a value: write " + harmless(key) + "=***" : "needs a value");
     if (is_config(key)) return complain(start, "a config file is named alone, or by --config-name (-cn)");
     say(start, key, value.value_or(""));
   }
@@ -198,6 +205,11 @@ class ArgumentsReader {
     return at_ + 1 < source_->lines.size() && source_->lines[at_ + 1].find('=') != std::string::npos;
   }
 
+  /// Whether the next argument sets no known key, so that an `=` in it may be a part of a secret.
+  bool next_is_unknown() const {
+    const auto& next = source_->lines[at_ + 1];
+    return table_.meaning_of(next.substr(0, next.find('='))).kind == KeyMeaning::Kind::unknown;
+  }
   bool next_is_config_file() const {
     return at_ + 1 < source_->lines.size() && names_config_file(source_->lines[at_ + 1]);
   }
@@ -220,8 +232,13 @@ class ArgumentsReader {
       return complain(at_,
                       "is for sweeps, which this program does not run by itself, or not without key=a,b: write "
                       "ddpxx-run PROGRAM -m key=a,b");
-    if (argument.starts_with('-'))
-      return complain(at_, "is not an option; settings are written key=value, --help lists them");
+    if (argument.starts_with('-')) {
+      const auto meaning = table_.meaning_of(key_of_argument(argument, &table_));
+      if (follows_secret() && meaning.kind == KeyMeaning::Kind::unknown) return hide_with_secret();
+      return names_next_value(argument)
+                 ? refuse_missing_equals(argument)
+                 : complain(at_, "is not an option; settings are written key=value, --help lists them");
+    }
     if (equals == std::string::npos) return read_word(argument);
     if (equals == 0) return complain(at_, "is not a setting; write key=value, without spaces around the =");
     if (argument[equals - 1] == ' ' && table_.meaning_of(argument.substr(0, argument.find(' '))).row != nullptr)
@@ -238,6 +255,8 @@ class ArgumentsReader {
     if (meaning.row == nullptr && names_config_file(word) && (positional == nullptr || takes_number))
       return line_.config_names.push_back({.text = word, .place = place(at_)});
     if (is_apart() && (meaning.kind != KeyMeaning::Kind::unknown || positional == nullptr)) return refuse_spaces();
+    if ((meaning.row != nullptr || positional == nullptr || takes_number) && names_next_value(word))
+      return refuse_missing_equals(word);
     if (meaning.kind != KeyMeaning::Kind::unknown)
       return complain(at_, "is not a setting; settings are written key=value, --help lists them");
     const bool is_numeric = word.find_first_of("0123456789") < 2;  // behind a sign or a point
@@ -269,6 +288,41 @@ class ArgumentsReader {
     complain(start, "write key=value, without spaces around the =");
   }
 
+  /// Whether an argument is the key of a setting, and the next one looks like its value, as in `batch_size 32` and
+  /// `-batch_size 32`. What follows the key of a secret is its value, even with an `=` at its end.
+  bool names_next_value(const std::string& argument) const {
+    if (at_ + 1 == source_->lines.size() || argument.find(' ') != std::string::npos) return false;
+    const auto& next = source_->lines[at_ + 1];
+    const auto key = key_of_argument(argument, &table_);
+    if (may_be_secret(table_, key)) return table_.meaning_of(next.substr(0, next.find('='))).row == nullptr;
+    if (table_.meaning_of(key).row == nullptr || next.find('=') != std::string::npos) return false;
+    return is_switch(key) ? next_is_bool() : !names_config_file(next);
+  }
+  /// Refuses `key value`, as one problem about both arguments.
+  void refuse_missing_equals(const std::string& argument) {
+    const auto start = at_;
+    const auto key = key_of_argument(argument, &table_);
+    const auto value = take_next();
+    const bool is_secret = may_be_secret(table_, key);
+    if (!value && is_secret) secret_at_ = start;
+    if (value || is_secret)
+      return complain(start, "write " + harmless(key) + '=' + (is_secret ? "***" : harmless(*value)));
+    complain(start, std::string{"is not "} + (argument.starts_with('-') ? "an option" : "a setting") +
+                        "; settings are written key=value, --help lists them");
+  }
+
+  /// Whether the argument before this one is the key of a secret without a value. An unknown argument that begins with
+  /// a dash may be the value then, and messages must not show it.
+  bool follows_secret() const { return secret_at_ && *secret_at_ + 1 == at_; }
+  /// Joins this argument to the key of a secret before it, whose problem then shows `***` in its place.
+  void hide_with_secret() {
+    auto& secret = source_->lines[*secret_at_];
+    const auto key = key_of_argument(secret, &table_);
+    secret += ' ' + source_->lines[at_];
+    if (table_.meaning_of(key).kind == KeyMeaning::Kind::ignored)
+      complain(*secret_at_, "write " + harmless(key) + "=***");  // the key alone is no problem
+  }
+
   static bool is_number(const ValueShape& shape) {
     return shape.kind == ValueShape::Kind::whole || shape.kind == ValueShape::Kind::real;
   }
@@ -296,6 +350,7 @@ class ArgumentsReader {
   std::size_t at_ = 0;
   std::size_t positional_ = 0;
   std::optional<std::size_t> resolve_at_;  // index of --resolve
+  std::optional<std::size_t> secret_at_;   // index of the last key of a secret without a value
   ConfigArguments line_;
 };
 
