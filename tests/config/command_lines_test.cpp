@@ -296,6 +296,20 @@ INSTANTIATE_TEST_SUITE_P(
                 "argument 1: \"gradient_clip_val=1\": unknown key; did you mean training.grad_norm_clip?"},
         Refused{{"accumulate_grad_batches=2"},
                 "argument 1: \"accumulate_grad_batches=2\": unknown key; did you mean training.accumulation_steps?"},
+        Refused{{"embd_pdrop=0"}, "argument 1: \"embd_pdrop=0\": unknown key; did you mean model.dropout?"},
+        Refused{{"--model.attn_pdrop=0"},
+                "argument 1: \"--model.attn_pdrop=0\": unknown key; did you mean model.dropout?"},
+        Refused{{"resid_pdrop=0"}, "argument 1: \"resid_pdrop=0\": unknown key; did you mean model.dropout?"},
+        Refused{{"n_positions=8"}, "argument 1: \"n_positions=8\": unknown key; did you mean data.block_size?"},
+        Refused{{"model.n_ctx=8"}, "argument 1: \"model.n_ctx=8\": unknown key; did you mean data.block_size?"},
+        Refused{{"batch_size", "32"}, "argument 1: \"batch_size 32\": write batch_size=32"},
+        Refused{{"hub_token", "abc"}, "argument 1: \"hub_token ***\": write hub_token=***"},
+        Refused{{"--standalone", "seed=1"},
+                "argument 1: \"--standalone\": unknown key; the flags of ddpxx-run stand before the program: ddpxx-run "
+                "FLAGS PROGRAM ARGUMENTS"},
+        Refused{{"--nproc-per-node", "2"},
+                "argument 1: \"--nproc-per-node 2\": unknown key; the flags of ddpxx-run stand before the program: "
+                "ddpxx-run FLAGS PROGRAM ARGUMENTS"},
         Refused{{"checkpoint_dir=x"}, "argument 1: \"checkpoint_dir=x\": unknown key; did you mean training.save_dir?"},
         Refused{{"model_n_layer=3"},
                 "argument 1: \"model_n_layer=3\": unknown key; did you mean model.n_layer? (in an environment variable "

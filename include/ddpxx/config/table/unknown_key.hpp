@@ -11,6 +11,7 @@
 
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/table.hpp>
+#include <ddpxx/config/table/launcher_flag.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/config/text/synonyms.hpp>
 #include <ddpxx/core/suggest.hpp>
@@ -120,6 +121,8 @@ inline std::string explain_unknown_key(const ConfigTable& table, std::string_vie
   if (parts.front() == "defaults" && first == 0)
     return "unknown key; a file names the files that it builds on by `include: [base.yaml, other.yaml]`";
   if (is_name_alone) {
+    if (is_launcher_flag(parts.front()))
+      return "unknown key; the flags of ddpxx-run stand before the program: ddpxx-run FLAGS PROGRAM ARGUMENTS";
     if (const auto meant = with_dots(table, parts.front()))
       return "unknown key; did you mean " + *meant + "? (in an environment variable __ stands for the dot)";
     if (auto meant = meant_by_name(table, parts.front()); !meant.empty()) {
@@ -131,6 +134,9 @@ inline std::string explain_unknown_key(const ConfigTable& table, std::string_vie
   if (parts.back() == "name" && first > 0 && table.find(path_in(group, "name")) == nullptr)
     return "unknown key; `" + group + "` is of one kind only; it has " + one_of(names_below(table, group));
   if (const auto meant = corrected(table, parts, first, end)) return "unknown key; did you mean " + *meant + '?';
+  if (const auto synonym = synonym_of(parts.back(), table.synonyms))
+    if (const auto known = paths_of(table, *synonym); !known.empty())
+      return "unknown key; did you mean " + known.front() + '?';
   if (const auto homes = homes_of(table, parts.back()); !homes.empty())
     return "unknown key; `" + parts.back() + "` lives in " + homes;
   const auto names = names_below(table, group);
