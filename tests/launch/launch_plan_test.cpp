@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/table/launcher_flag.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/parse_launch.hpp>
 #include <ddpxx/launch/plan/processors.hpp>
@@ -44,6 +46,18 @@ TEST(LaunchPlan, UnderstandsBothSpellingsAndBothForms) {
     arguments.push_back("train");
     EXPECT_EQ(plan_of(arguments).ranks_per_node, 3) << flag[0];
   }
+}
+
+TEST(LaunchPlan, SuggestsTheFlagThatAnUnknownOneMayMean) {
+  EXPECT_EQ(error_of({"--nproc_per_nod=2", "train"}),
+            "unknown flag --nproc_per_nod (did you mean --nproc-per-node?); `ddpxx-run --help` lists the flags");
+  EXPECT_EQ(error_of({"-standalone", "train"}),
+            "unknown flag -standalone (did you mean --standalone?); `ddpxx-run --help` lists the flags");
+  EXPECT_EQ(error_of({"--x", "train"}), "unknown flag --x; `ddpxx-run --help` lists the flags");
+}
+
+TEST(LaunchPlan, KnowsTheFlagsThatAProgramRefusesAmongItsArguments) {
+  for (const auto name : detail::kLauncherFlags) EXPECT_NO_THROW(detail::launch_flag("--" + std::string{name})) << name;
 }
 
 TEST(LaunchPlan, StartsOneRankUnlessToldOtherwise) {

@@ -13,6 +13,7 @@
 
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/suggest.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/plan/flag_table.hpp>
 #include <ddpxx/launch/plan/launch_flags.hpp>
@@ -35,9 +36,12 @@ inline const LaunchFlag& launch_flag(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   const auto found = std::find_if(kLaunchFlags.begin(), kLaunchFlags.end(),
                                   [&](auto& flag) { return flag.name == name || flag.short_name == name; });
-  if (found == kLaunchFlags.end())
-    throw Error{Errc::config, "unknown flag " + spelt + "; `ddpxx-run --help` lists the flags"};
-  return *found;
+  if (found != kLaunchFlags.end()) return *found;
+  std::vector<std::string> known;  // without the dashes, which any two flags share
+  for (const auto& flag : kLaunchFlags) known.emplace_back(flag.name.substr(2));
+  const auto meant = nearest(name.substr(std::min(name.find_first_not_of('-'), name.size())), known);
+  throw Error{Errc::config, "unknown flag " + spelt + (meant ? " (did you mean --" + *meant + "?)" : "") +
+                                "; `ddpxx-run --help` lists the flags"};
 }
 
 /// Where the name of a flag ends in an argument that goes on with the value, as in `--tee=3`, `-t=3` and `-t3`; npos if
