@@ -79,7 +79,11 @@ TEST(Spawn, RefusesWhatMakesNoSenseInOneLine) {
   refused({"spawn=0"}, "spawn: \"0\" is not a whole number from 1 to 4096");
   refused({"spawn="}, "spawn: \"\" is not a whole number");
   refused({"spawn=two"}, "spawn: \"two\" is not a whole number");
+  refused({"--spawn"}, "--spawn needs a value: the number of ranks");
+  refused({"--spawn", "--"}, "--spawn needs a value: the number of ranks");
+  refused({"--spawn", "a=1"}, "spawn: \"a=1\" is not a whole number");
   refused({"spawn=2", "spawn=3"}, "spawn=2 and spawn=3: give the number of ranks once");
+  refused({"spawn=2", "--spawn", "3"}, "spawn=2 and --spawn: give the number of ranks once");
   refused({"spawn=2", "-m", "lr=1,2"}, "spawn=2 does not go with the sweep of -m");
   refused({"spawn=4"}, "spawn=4 and the environment variable RANK=1", {"RANK=1"});
   refused({"spawn=4"}, "spawn=4 and the environment variable WORLD_SIZE=2", {"WORLD_SIZE=2"});
@@ -95,10 +99,15 @@ TEST(Spawn, IsFoundAmongTheArgumentsBeforeTheirEnd) {
   using ddpxx::detail::read_spawn;
   EXPECT_FALSE(read_spawn({}));
   EXPECT_FALSE(read_spawn({"respawn=2", "spawn", "--", "spawn=2"}));
-  const auto request = read_spawn({"a", "spawn=auto", "b"});
-  ASSERT_TRUE(request);
-  EXPECT_EQ(request->value, "auto");
-  EXPECT_EQ(request->arguments, (Words{"a", "b"}));
+  for (const Words& written : {Words{"spawn=auto"}, Words{"--spawn=auto"}, Words{"--spawn", "auto"}}) {
+    Words arguments{"a"};
+    arguments.insert(arguments.end(), written.begin(), written.end());
+    arguments.insert(arguments.end(), {"b", "--", "c"});
+    const auto request = read_spawn(arguments);
+    ASSERT_TRUE(request) << written.front();
+    EXPECT_EQ(request->value, "auto");
+    EXPECT_EQ(request->arguments, (Words{"a", "b", "--", "c"}));
+  }
 }
 
 }  // namespace

@@ -34,8 +34,8 @@ namespace detail {
 ///   reach the handler that was set before.
 /// - If mpirun (Open MPI), srun (Slurm) or Kubernetes has started the process as one of several ranks, it sets
 ///   torchrun's variables, so that `torchrun_environment` finds them. Those that are set already stay as they are.
-/// - If an argument of the process is `spawn=N`, it starts the program as N ranks on this machine, as `ddpxx-run` does,
-///   without this argument. It ends with their exit code and does not call the body.
+/// - If an argument of the process is `spawn=N`, `--spawn=N` or `--spawn N`, it starts the program as N ranks on this
+///   machine, as `ddpxx-run` does, without this argument. It ends with their exit code and does not call the body.
 /// - It writes an error to the file that TORCHELASTIC_ERROR_FILE names, as torchelastic's `record` does in Python.
 /// - It informs ddpxx-run, if that has started the process, that the exit codes are those of `Errc`.
 template <class Body>

@@ -9,13 +9,13 @@ namespace ddpxx::detail {
 
 /// What the arguments of a program say about ranks that it is to start itself.
 struct SpawnRequest {
-  std::string value;                   ///< The N of the argument `spawn=N`.
+  std::string value;                   ///< The N of `spawn=N`, `--spawn=N` or `--spawn N`.
   std::vector<std::string> arguments;  ///< The other arguments.
 };
 
-/// The request among a program's arguments, without its name; none if there is no argument `spawn=N`. Arguments after
-/// `--` do not count.
-/// Errors  `config` if there are several, or if the arguments ask for a sweep too.
+/// The request among a program's arguments, without its name; none if there is no argument `spawn=N`, which may also be
+/// written `--spawn=N` or `--spawn N`. Arguments after `--` do not count.
+/// Errors  `config` if there are several, if the value is missing, or if the arguments ask for a sweep too.
 std::optional<SpawnRequest> read_spawn(const std::vector<std::string>& arguments);
 
 /// If this process was started with an argument `spawn=N`, starts its program once for each of N ranks of this machine,

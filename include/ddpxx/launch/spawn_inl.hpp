@@ -26,8 +26,6 @@
 
 namespace ddpxx::detail {
 
-inline constexpr std::string_view kSpawn = "spawn=";
-
 /// The arguments of this process, without its name.
 inline std::vector<std::string> own_arguments() {
   std::ifstream file{"/proc/self/cmdline", std::ios::binary};
@@ -42,8 +40,11 @@ inline std::vector<std::string> own_arguments() {
 }
 
 DDPXX_INLINE std::optional<SpawnRequest> read_spawn(const std::vector<std::string>& arguments) {
+  constexpr std::string_view kName = "--spawn";
   const auto end = std::find(arguments.begin(), arguments.end(), "--");
-  const auto asks = [](const std::string& argument) { return argument.starts_with(kSpawn); };
+  const auto asks = [&](const std::string& argument) {
+    return argument == kName || argument.starts_with("--spawn=") || argument.starts_with("spawn=");
+  };
   const auto found = std::find_if(arguments.begin(), end, asks);
   if (found == end) return std::nullopt;
   if (const auto second = std::find_if(found + 1, end, asks); second != end)
@@ -52,8 +53,11 @@ DDPXX_INLINE std::optional<SpawnRequest> read_spawn(const std::vector<std::strin
     if (std::find(arguments.begin(), end, sweep) != end)
       throw Error{Errc::config, harmless(*found) + " does not go with the sweep of " + sweep +
                                     ": write ddpxx-run --nproc-per-node N PROGRAM ... " + sweep};
-  SpawnRequest request{.value = found->substr(kSpawn.size()), .arguments = arguments};
-  request.arguments.erase(request.arguments.begin() + (found - arguments.begin()));
+  const bool is_apart = *found == kName;
+  if (is_apart && found + 1 == end) throw Error{Errc::config, "--spawn needs a value: the number of ranks"};
+  SpawnRequest request{.value = is_apart ? *(found + 1) : found->substr(found->find('=') + 1), .arguments = {}};
+  request.arguments.assign(arguments.begin(), found);
+  request.arguments.insert(request.arguments.end(), found + (is_apart ? 2 : 1), arguments.end());
   return request;
 }
 
