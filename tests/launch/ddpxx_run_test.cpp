@@ -1111,6 +1111,27 @@ TEST(DdpxxRun, RefusesAProgramThatCannotRunInOneLine) {
   EXPECT_THAT(ddpxx_run({""}).err, HasSubstr("the name of the program is empty"));
 }
 
+TEST(DdpxxRun, SaysWhyAProgramCannotBeFound) {
+  const TemporaryFolder folder;
+  const auto plain = folder.file("bin/plain", "echo no\n");
+  std::filesystem::create_symlink("loop", folder / "loop");  // whose folder cannot be searched, also not by root
+  const auto loop = (folder / "loop").string(), bin = (folder / "bin").string();
+  const auto error_of = [&](const std::string& program, const std::string& path) {
+    const auto run = StartedProgram{{"/usr/bin/env", "PATH=" + path, program_folder() + "/ddpxx-run", program}}.wait();
+    EXPECT_EQ(run.code, 2) << program;
+    return run.err;
+  };
+  EXPECT_EQ(error_of(loop + "/a", "/bin"), "ddpxx-run: cannot run " + loop + "/a: Too many levels of symbolic links\n");
+  EXPECT_EQ(error_of(bin + "/b", "/bin"), "ddpxx-run: cannot run " + bin + "/b: there is no such file\n");
+  EXPECT_EQ(error_of(plain + "/b", "/bin"), "ddpxx-run: cannot run " + plain + "/b: there is no such file\n");
+  EXPECT_EQ(error_of("nothing", bin), "ddpxx-run: cannot run nothing: it is in no folder of PATH\n");
+  const std::string none = ": PATH has no executable file of this name; ";
+  EXPECT_EQ(error_of("a", bin + ':' + loop),
+            "ddpxx-run: cannot run a" + none + loop + "/a: Too many levels of symbolic links\n");
+  EXPECT_EQ(error_of("plain", "none:" + bin + ':' + loop),
+            "ddpxx-run: cannot run plain" + none + plain + ": it is not an executable file\n");
+}
+
 TEST(DdpxxRun, NamesTheInterpreterOfAScriptThatDoesNotExist) {
   const TemporaryFolder folder;
   const auto error_of = [&](const std::string& first_line) {

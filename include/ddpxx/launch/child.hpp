@@ -16,6 +16,7 @@
 #include <string_view>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -53,7 +54,7 @@ inline std::vector<std::string> own_environment() {
 }
 
 /// The file that `program` names, searched in PATH as a shell does.
-/// Errors  `config` if there is no such file, or it is not executable.
+/// Errors  `config` if there is no such file, it is not executable, or the system refuses access to the path.
 inline std::string find_program(const std::string& program);
 
 /// A started program in a process group of its own. The destructor kills the group. The program is also killed if the
@@ -131,6 +132,23 @@ inline std::string execution_failure(const std::string& path, int why) {
                         : ", does not exist");
 }
 
+/// Why a file cannot be executed.
+struct ExecutionObstacle {
+  bool is_missing;  ///< There is no such file.
+  std::string why;
+};
+
+/// None if the file can be executed.
+inline std::optional<ExecutionObstacle> execution_obstacle(const std::string& path) {
+  struct ::stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    const bool is_missing = errno == ENOENT || errno == ENOTDIR;
+    return ExecutionObstacle{is_missing, is_missing ? "there is no such file" : std::strerror(errno)};
+  }
+  if (S_ISREG(status.st_mode) && ::access(path.c_str(), X_OK) == 0) return std::nullopt;
+  return ExecutionObstacle{false, "it is not an executable file"};
+}
+
 /// Turns the new process into the program. It calls only functions that are safe between fork and exec.
 [[noreturn]] inline void become(const ChildStart& start, char* const* arguments, char* const* environment,
                                 const CpuMask& processors, pid_t parent, int report) {
@@ -182,28 +200,28 @@ inline Child::Child(const ChildStart& start) {
 inline std::string find_program(const std::string& program) {
   namespace fs = std::filesystem;
   if (program.empty()) throw Error{Errc::config, "the name of the program is empty: write it after the flags"};
-  const auto runs = [](const std::string& path) {
-    std::error_code ignored;
-    return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
-  };
   if (program.find('/') != std::string::npos) {
-    if (runs(program)) return program;
-    std::error_code ignored;
-    throw Error{Errc::config,
-                "cannot run " + program +
-                    (fs::exists(program, ignored) ? ": it is not an executable file" : ": there is no such file")};
+    if (const auto obstacle = detail::execution_obstacle(program))
+      throw Error{Errc::config, "cannot run " + program + ": " + obstacle->why};
+    return program;
   }
+  std::string refusal;  // of the first file that exists, or may exist
   const char* variable = std::getenv("PATH");
   std::string_view folders = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
   while (true) {
     const auto end = folders.find(':');
     const std::string folder{folders.substr(0, end)};
-    if (const std::string path = (folder.empty() ? "." : folder) + '/' + program; runs(path)) return path;
+    const std::string path = (folder.empty() ? "." : folder) + '/' + program;
+    const auto obstacle = detail::execution_obstacle(path);
+    if (!obstacle) return path;
+    if (refusal.empty() && !obstacle->is_missing) refusal = path + ": " + obstacle->why;
     if (end == std::string_view::npos) break;
     folders.remove_prefix(end + 1);
   }
   std::error_code ignored;
-  throw Error{Errc::config, "cannot run " + program + ": it is in no folder of PATH" +
+  throw Error{Errc::config, "cannot run " + program + ": " +
+                                (refusal.empty() ? "it is in no folder of PATH"
+                                                 : "PATH has no executable file of this name; " + refusal) +
                                 (fs::exists(program, ignored) ? "; for the file here write ./" + program : "")};
 }
 
