@@ -2,7 +2,7 @@
 // gathers the parameters of a layer only while the layer is computed.
 //
 //     ddpxx-run --standalone --nproc-per-node=2 fsdp
-//     fsdp                                                # one rank, which keeps everything
+//     fsdp batch_size=64                                  # one rank, which keeps everything, with equal losses
 //
 // The parts and the optimizer state stay in the memory of the CPU (offload), so that a GPU holds only the layers that
 // it computes. The losses are those of DDP.
