@@ -69,6 +69,22 @@ std::vector<std::string> rows_of(const std::string& table) {
   return rows;
 }
 
+TEST_F(SweepRun, SaysWhyItsFolderCannotBeMade) {
+  const auto job = program("job", "exit 0");
+  std::filesystem::create_symlink("nowhere", folder_ / "multirun");
+  const auto in_folder = [&](const std::string& more) {
+    return StartedProgram{{"/bin/sh", "-c",
+                           "cd " + folder_.path().string() + " && exec " + program_folder() +
+                               "/ddpxx-run --standalone " + job + " -m a=1,2" + more}}
+        .wait();
+  };
+  const auto usual = in_folder(""), wanted = in_folder(" --sweep-dir job/below");
+  EXPECT_EQ(usual.code, 4);
+  EXPECT_EQ(usual.err, "ddpxx-run: cannot make the sweep's folder multirun: File exists\n");
+  EXPECT_EQ(wanted.code, 4);
+  EXPECT_EQ(wanted.err, "ddpxx-run: cannot make the sweep's folder job/below: Not a directory\n");
+}
+
 TEST_F(SweepRun, GivesEachJobItsArgumentsFolderAndLog) {
   const auto job = program("job", "echo \"$RANK/$WORLD_SIZE $* $DDPXX_RUN_FOLDER\"; echo bad >&2");
   const auto ended = run(job, {"a=1,2", "it's", "b=x y"});

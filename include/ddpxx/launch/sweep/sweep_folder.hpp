@@ -65,10 +65,18 @@ class SweepFolder {
   std::optional<File> lock_;
 };
 
+/// Makes a folder and those above it.
+/// Errors  `storage`, naming the folder and the reason.
+inline void make_sweep_folder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure)
+    throw Error{Errc::storage, "cannot make the sweep's folder " + folder.string() + ": " + failure.message()};
+}
+
 inline std::filesystem::path make_new_sweep_folder() {
   const auto name = new_sweep_name();
-  std::error_code failure;
-  std::filesystem::create_directories(name.parent_path(), failure);
+  make_sweep_folder(name.parent_path());
   for (int number = 1;; ++number) {
     auto path = name;
     if (number > 1) path += '_' + std::to_string(number);
@@ -105,17 +113,15 @@ inline std::string overrides_text(std::span<const std::string> arguments) {
 }
 
 inline SweepFolder::SweepFolder(const std::filesystem::path& wanted, std::span<const SweepJob> jobs) {
-  std::error_code failure;
-  if (!wanted.empty()) std::filesystem::create_directories(wanted, failure);
-  if (failure)
-    throw Error{Errc::storage, "cannot make the sweep's folder " + wanted.string() + ": " + failure.message()};
+  if (!wanted.empty()) make_sweep_folder(wanted);
   path_ = std::filesystem::absolute(wanted.empty() ? make_new_sweep_folder() : wanted).lexically_normal();
   lock_ = File::open_to_append(path_ / ".lock", Errc::storage);
   if (::flock(lock_->descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw Error{Errc::config, "a sweep runs in " + path_.string() + " already; choose another --sweep-dir"};
   for (const auto& job : jobs) {
     const auto overrides = path(job) / "overrides.yaml";
-    if (!std::filesystem::exists(overrides, failure)) continue;
+    std::error_code absent;
+    if (!std::filesystem::exists(overrides, absent)) continue;
     if (read_file(overrides, Errc::storage) == overrides_text(job.for_the_record())) continue;
     throw Error{Errc::config, path(job).string() + " belongs to another sweep: the arguments in its overrides.yaml " +
                                   "are not those of job " + std::to_string(job.number) +
