@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -188,17 +189,19 @@ inline void bundle(const std::vector<std::filesystem::path>& programs, const std
 inline void bundle_command(int argc, char** argv) {
   std::vector<std::filesystem::path> programs;
   std::vector<const char*> settings{argv[0]};
+  std::vector<std::size_t> numbers;  // of the settings, on the command line of ddpxx
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word.starts_with("-") || word.find('=') != std::string_view::npos)
+    if (word.starts_with("-") || word.find('=') != std::string_view::npos || std::string_view{argv[i - 1]} == "--to") {
       settings.push_back(argv[i]);
-    else if (std::string_view{argv[i - 1]} == "--to")
-      settings.push_back(argv[i]);
-    else
+      numbers.push_back(static_cast<std::size_t>(i) + 1);
+    } else {
       programs.emplace_back(word);
+    }
   }
-  const auto arguments = ddpxx::parse_config<BundleArguments>(static_cast<int>(settings.size()), settings.data(),
-                                                              {.program = "ddpxx bundle", .more_usage = "PROGRAM..."});
+  const auto arguments = ddpxx::parse_config<BundleArguments>(
+      static_cast<int>(settings.size()), settings.data(),
+      {.program = "ddpxx bundle", .more_usage = "PROGRAM...", .argument_numbers = numbers});
   if (programs.empty() || arguments.to.empty())
     throw ddpxx::Error{ddpxx::Errc::config,
                        "ddpxx bundle needs programs and a folder: ddpxx bundle PROGRAM... to=FOLDER"};

@@ -26,6 +26,7 @@
 #include <ddpxx/launch/torchrun_environment.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "argument_numbers.hpp"
 #include "findings.hpp"
 #include "host_checks.hpp"
 #include "net_measurement.hpp"
@@ -193,7 +194,8 @@ inline int check_launch(const DoctorArguments& arguments, const ddpxx::Launch& l
 
 /// Returns the exit code: that of the first check that failed, or 0.
 inline int doctor_command(int argc, char** argv) {
-  const auto arguments = ddpxx::parse_config<DoctorArguments>(argc, argv, {.program = "ddpxx doctor"});
+  const auto arguments = ddpxx::parse_config<DoctorArguments>(
+      argc, argv, {.program = "ddpxx doctor", .argument_numbers = argument_numbers(2, argc)});
   const auto launch = ddpxx::torchrun_environment();
   return launch && launch->rank_info.world_size.value > 1 ? check_launch(arguments, *launch) : check_alone(arguments);
 }

@@ -20,6 +20,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/utf8.hpp>
 
+#include "argument_numbers.hpp"
 #include "job_words.hpp"
 
 struct K8sArguments {
@@ -193,7 +194,9 @@ inline std::string train_job(const K8sArguments& job, const std::vector<std::str
 inline void k8s_command(int argc, char** argv) {
   const auto words = read_job_words(argc, argv);
   const auto job = ddpxx::parse_config<K8sArguments>(words.num_settings(), words.settings.data(),
-                                                     {.program = "ddpxx k8s", .more_usage = "-- PROGRAM [ARGUMENTS]"});
+                                                     {.program = "ddpxx k8s",
+                                                      .more_usage = "-- PROGRAM [ARGUMENTS]",
+                                                      .argument_numbers = argument_numbers(2, words.num_settings())});
   words.check("ddpxx k8s");
   const auto manifest = train_job(job, words.program);
   std::cout << "# Written by `ddpxx k8s`; kubectl create -f FILE starts it.\n" << manifest << '\n';

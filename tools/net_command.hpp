@@ -17,11 +17,13 @@
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/host_name.hpp>
+#include <ddpxx/core/standard_output.hpp>
 #include <ddpxx/core/units.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "argument_numbers.hpp"
 #include "net_measurement.hpp"
 #include "spawn_options.hpp"
 
@@ -93,11 +95,16 @@ inline void print_net(const ddpxx::Group& group, const NetArguments& arguments) 
 }
 
 inline void net_command(int argc, char** argv) {
-  const auto arguments = ddpxx::parse_config<NetArguments>(argc, argv, {.program = "ddpxx net"});
+  const auto arguments = ddpxx::parse_config<NetArguments>(
+      argc, argv, {.program = "ddpxx net", .argument_numbers = argument_numbers(2, argc)});
   const auto launch = ddpxx::torchrun_environment();
   if (!launch)
     return ddpxx::spawn_ranks(
-        2, [&](const ddpxx::Group& group) { print_net(group, arguments); },
+        2,
+        [&](const ddpxx::Group& group) {
+          print_net(group, arguments);
+          ddpxx::check_standard_output();  // a rank's output does not pass through this process
+        },
         spawn_options(arguments.device, arguments.comm));
   if (launch->rank_info.world_size.value == 1)
     throw ddpxx::Error{ddpxx::Errc::config,

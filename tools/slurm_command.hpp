@@ -17,6 +17,7 @@
 #include <ddpxx/launch/sweep/shell_word.hpp>
 #include <ddpxx/launch/sweep/slurm_array.hpp>
 
+#include "argument_numbers.hpp"
 #include "job_words.hpp"
 
 struct SlurmArguments {
@@ -103,8 +104,10 @@ inline std::string slurm_end(const SlurmArguments& job, const std::string& id) {
 
 inline void slurm_command(int argc, char** argv) {
   const auto words = read_job_words(argc, argv);
-  const auto job = ddpxx::parse_config<SlurmArguments>(
-      words.num_settings(), words.settings.data(), {.program = "ddpxx slurm", .more_usage = "-- PROGRAM [ARGUMENTS]"});
+  const auto job = ddpxx::parse_config<SlurmArguments>(words.num_settings(), words.settings.data(),
+                                                       {.program = "ddpxx slurm",
+                                                        .more_usage = "-- PROGRAM [ARGUMENTS]",
+                                                        .argument_numbers = argument_numbers(2, words.num_settings())});
   words.check("ddpxx slurm");
   const auto head = slurm_head(job);
   const std::string step = "srun --kill-on-bad-exit=1 ";

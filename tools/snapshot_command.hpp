@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -18,9 +19,11 @@
 
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/parse_config.hpp>
+#include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/core/suggest.hpp>
 #include <ddpxx/core/units.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
@@ -31,6 +34,7 @@
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/storage/storage.hpp>
 
+#include "argument_numbers.hpp"
 #include "snapshot_conversion.hpp"
 #include "snapshot_diff.hpp"
 #include "tensor_text.hpp"
@@ -303,11 +307,23 @@ class SnapshotCommands {
   ddpxx::Snapshots snapshots_;
 };
 
+/// Errors  `config` where a second place or file stands behind the place without its key. A config file may stand there.
+inline void check_second_place(const std::string& word, const std::string& key) {
+  const auto ending = std::filesystem::path{word}.extension();
+  const bool is_file = ending == ".yaml" || ending == ".yml" || ending == ".json";
+  if (!word.empty() && !word.starts_with('-') && word.find('=') == std::string::npos && !is_file)
+    throw ddpxx::Error{ddpxx::Errc::config,
+                       "argument 4: " + ddpxx::shown(word) + ": write " + key + '=' + ddpxx::harmless(word)};
+}
+
 /// Runs a command; `argv` holds the command, the place, and then settings.
 inline void snapshot_command(const std::string& command, const std::string& place, int argc, char** argv) {
+  if (argc > 2 && command == "diff") check_second_place(argv[2], "other");
+  if (argc > 2 && command == "convert") check_second_place(argv[2], "to");
   const auto run = [&]<class Arguments>(void (SnapshotCommands::*work)(const Arguments&) const) {
-    const auto arguments =
-        ddpxx::parse_config<Arguments>(argc - 1, argv + 1, {.program = "ddpxx snapshot " + command + " PLACE"});
+    const auto arguments = ddpxx::parse_config<Arguments>(
+        argc - 1, argv + 1,
+        {.program = "ddpxx snapshot " + command + " PLACE", .argument_numbers = argument_numbers(4, argc - 1)});
     (SnapshotCommands{place}.*work)(arguments);
   };
   if (command == "list") return run(&SnapshotCommands::list);

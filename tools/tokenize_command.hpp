@@ -27,6 +27,7 @@
 #include <ddpxx/data/utf8.hpp>
 #include <ddpxx/launch/sweep/shell_word.hpp>
 
+#include "argument_numbers.hpp"
 #include "output_folder.hpp"
 
 struct TokenizeArguments {
@@ -123,7 +124,8 @@ inline void write_tokens(const std::vector<std::string>& files, std::uintmax_t t
 }
 
 inline void tokenize_command(int argc, char** argv) {
-  const auto arguments = ddpxx::parse_config<TokenizeArguments>(argc, argv, {.program = "ddpxx tokenize"});
+  const auto arguments = ddpxx::parse_config<TokenizeArguments>(
+      argc, argv, {.program = "ddpxx tokenize", .argument_numbers = argument_numbers(2, argc)});
   const ddpxx::Tokenizer tokenizer{arguments.tokenizer};
   constexpr std::int64_t kMaxSize = std::int64_t{std::numeric_limits<std::uint16_t>::max()} + 1;
   if (tokenizer.size() > kMaxSize)

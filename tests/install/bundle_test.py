@@ -46,7 +46,7 @@ def check_refusals(folder):
                             ([TEXT, f"to={folder}/a"], "is not a compiled program"),
                             ([BIN / "mingpt", folder / "other/mingpt", f"to={folder}/a"], "have one name"),
                             ([folder / ("x" * 300), f"to={folder}/a"], "there is no program"),
-                            ([BIN / "mingpt", f"too={folder}/a"], "did you mean")):
+                            ([BIN / "mingpt", f"too={folder}/a"], 'argument 3: "too=')):
         done = bundle(*words)
         assert done.returncode == 2 and sentence in done.stderr and not (folder / "a").exists(), done
     if (BIN / "cuda_program").exists():  # where LibTorch has CUDA

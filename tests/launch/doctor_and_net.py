@@ -71,8 +71,8 @@ def check_failures(folder):
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
     code, out, _ = run("doctor", preexec_fn=few_files)
     assert code == 0 and findings(out)["limits"][0] == "warning" and "ulimit -n" in out, (code, out)
-    code, out, err = run("doctor", "save_dri=x")
-    assert code == 2 and "did you mean" in err and out == "", (code, out, err)
+    code, out, err = run("doctor", "device=cpu", "save_dri=x")
+    assert code == 2 and 'argument 3: "save_dri=x": unknown key; did you mean' in err and out == "", (code, out, err)
 
 
 def check_bucket():
@@ -106,6 +106,12 @@ def check_net():
     code, out, err = run("net", env=os.environ | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost",
                                                  "MASTER_PORT": "1"})
     assert code == 2 and "needs two ranks" in err, (code, out, err)
+    code, out, err = run("net", "repeat=3")
+    assert code == 2 and 'argument 2: "repeat=3": unknown key; did you mean repeats?' in err, (code, out, err)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BIN / "ddpxx", "net", "max_bytes=64KiB", "repeats=3"], stdout=full, timeout=PATIENCE,
+                              stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 4 and "rank 0: the output could not be written" in done.stderr, done
 
 
 def check_lost_rank():

@@ -73,7 +73,7 @@ def main():
     check_refused("nodes", "nodes=0", "--", "x")
     check_refused("launcher is empty", "launcher=", "--", "x")
     check_refused("word 2 behind -- is not UTF-8", "--", "x", b"data.path=\xe9")
-    check_refused("did you mean", "node=2", "--", "x")
+    check_refused('argument 2: "node=2": unknown key; did you mean', "node=2", "--", "x")
     print("the manifests are TrainJobs")
 
 

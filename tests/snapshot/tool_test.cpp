@@ -301,6 +301,16 @@ TEST_F(SnapshotTool, ConvertedCopiesAreKeptByTheirMetricsAndDates) {
   EXPECT_THAT(shown.out, AllOf(HasSubstr("written 2001-09-09 01:51:40 UTC"), HasSubstr("loss 1.0")));
 }
 
+TEST_F(SnapshotTool, NamesTheSettingOfASecondPlace) {
+  const auto diff = tool("diff", {"runs/b"}), convert = tool("convert", {"b.pt", "step=100"});
+  EXPECT_EQ(diff.code, 2);
+  EXPECT_EQ(diff.err, "ddpxx: error: argument 4: \"runs/b\": write other=runs/b\n");
+  EXPECT_EQ(convert.code, 2);
+  EXPECT_EQ(convert.err, "ddpxx: error: argument 4: \"b.pt\": write to=b.pt\n");
+  EXPECT_THAT(tool("diff", {"--step=-1", "othr=runs/b"}).err,
+              HasSubstr("argument 5: \"othr=runs/b\": unknown key; did you mean other?"));
+}
+
 TEST_F(SnapshotTool, ConvertRefusesFilesThatItDoesNotWrite) {
   for (const char* name : {"weights.pth", "last.ckpt", "s3://bucket/weights.safetensors"}) {
     const auto refused = tool("convert", {"to=" + (name[0] == 's' ? name : (folder_ / name).string())});
