@@ -72,7 +72,8 @@ struct DataConfig {
         field<&DataConfig::train_split>("Fraction of the text used for training; the rest is used for validation",
                                         above(0.0), at_most(1.0), Resume::must_match),
         field<&DataConfig::batch_size>("Samples in each batch of a rank", at_least(1), Unit::samples, Resume::free),
-        field<&DataConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
+        field<&DataConfig::num_workers>("Threads that prepare the next batches during a step; with 0 the training "
+                                        "thread prepares them between steps",
                                         between(0, 1024), Unit::threads, Resume::free));
   }
   std::vector<ddpxx::FieldError> check() const {
@@ -133,15 +134,15 @@ struct RunConfig {
                                     Resume::free),
         field<&RunConfig::recompute>(
             "Activations that backward computes again: none, all, every:K, segments:K or selective", Resume::free),
-        field<&RunConfig::precision>("Number format; bf16 and fp16 by autocast, bf16_params holds parameters so"),
+        field<&RunConfig::precision>("Number format: bf16 and fp16 are autocast, with parameters in float32; with "
+                                     "bf16_params the model's parameters are bfloat16"),
         field<&RunConfig::run_folder>(
             "Folder of this run's configuration and metrics, with strftime's %Y-%m-%d and %H-%M-%S; empty or . makes "
             "none",
             Output::run_folder, Resume::free),
-        field<&RunConfig::init_from>(
-            "Weights to begin with at step 0: FILE.safetensors, FILE.pt, a folder of GPT-2, or a snapshot as in "
-            "snapshot=; empty draws them",
-            Resume::free));
+        field<&RunConfig::init_from>("Weights at step 0: FILE.safetensors, FILE.pt, a folder with a GPT-2, or a "
+                                     "snapshot, written as in snapshot.name; if empty, they are random",
+                                     Resume::free));
   }
 
   std::vector<ddpxx::FieldError> check() const {

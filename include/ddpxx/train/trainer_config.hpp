@@ -41,7 +41,8 @@ struct TrainerConfig {
   static constexpr auto describe() {
     return fields(
         field<&TrainerConfig::batch_size>("Samples in each batch of a rank", at_least(1), Unit::samples, Resume::free),
-        field<&TrainerConfig::num_workers>("Threads that prepare batches ahead; 0 prepares them in between",
+        field<&TrainerConfig::num_workers>("Threads that prepare the next batches during a step; with 0 the training "
+                                           "thread prepares them between steps",
                                            between(0, 1024), Unit::threads, Resume::free));
   }
   std::vector<FieldError> check() const {

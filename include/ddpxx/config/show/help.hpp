@@ -138,7 +138,8 @@ inline std::string help_text(const ConfigTable& table, std::string_view program,
          "where FILE is looked for after the current folder (also -cp); default: " + std::string{config_path});
   option("--config-dir DIR", "a further folder in which FILE is looked for");
   option("--help [KEY]", "this text (also -h), or the part of it on a key or a group");
-  option("--cfg job", "prints the configuration, and ends (json: as JSON); --resolve puts the values of ${...} in");
+  option("--cfg job",
+         "prints the configuration, and ends (json: as JSON); with --resolve, ${...} is printed as its value");
   option("--blame", "prints every value, who set it, and what it overrode");
   option("--info", "prints which files and arguments were read");
   option("--schema", "prints a JSON Schema for editors");
