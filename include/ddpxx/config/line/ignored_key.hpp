@@ -27,6 +27,12 @@ inline bool is_ignored_switch(const ConfigTable& table, const KeyMeaning& meanin
   return !values.empty() && std::ranges::all_of(values, [](const auto& value) { return read_bool(value).has_value(); });
 }
 
+/// True for a key, of the config or ignored, whose value is a boolean, so that `--key` sets it.
+inline bool is_switch(const ConfigTable& table, const std::string& key) {
+  const auto meaning = table.meaning_of(key);
+  return meaning.row != nullptr ? meaning.row->type->is_switch : is_ignored_switch(table, meaning);
+}
+
 /// Why the value of an ignored key cannot be ignored; empty if it can.
 inline std::string problem_of_ignored(const ConfigTable& table, const KeyMeaning& meaning, const RawValue& value) {
   const auto values = values_of_ignored(table, meaning);
