@@ -16,3 +16,4 @@
 #include <ddpxx/comm/shared_memory_inl.hpp>
 #include <ddpxx/comm/text_inl.hpp>
 #include <ddpxx/comm/unused_gpu_inl.hpp>
+#include <ddpxx/comm/wait_clock_inl.hpp>

@@ -6,4 +6,5 @@
 #include <ddpxx/observe/progress_inl.hpp>
 #include <ddpxx/observe/row_file_inl.hpp>
 #include <ddpxx/observe/run_report_inl.hpp>
+#include <ddpxx/observe/slow_ranks_inl.hpp>
 #include <ddpxx/observe/tensorboard_inl.hpp>

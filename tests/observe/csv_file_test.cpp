@@ -104,6 +104,19 @@ TEST(CsvFile, HasColumnsForTheMemoryOfAGpuIfItBeginsWithAnEvaluation) {
   EXPECT_TRUE(lines_of(folder / "m.csv").at(2).ends_with(",1,2,3,4"));
 }
 
+TEST(CsvFile, HasColumnsForTheSlowestRankIfTheRunMeasuresItsRanks) {
+  const TemporaryFolder folder;
+  CsvFile csv{folder / "m.csv"};
+  csv.on_begin({.hosts = {"a1", "b2"}});
+  csv.on_evaluated({.step = 0, .val_loss = 4.0});
+  auto event = step(1);
+  event.rank_times = {{10, 1}, {40, 25}};
+  csv.on_step(event);
+  const auto lines = lines_of(folder / "m.csv");
+  EXPECT_EQ(lines.at(0), std::string{kHeader} + ",slowest_rank,slowest_rank_ms,median_rank_ms");
+  EXPECT_TRUE(lines.at(2).ends_with(",1,40,10")) << lines.at(2);
+}
+
 TEST(CsvFile, GoesOnAfterTheStepOfASnapshotWithTheColumnsOfTheFile) {
   const TemporaryFolder folder;
   const auto path = folder / "m.csv";

@@ -109,6 +109,19 @@ TEST(MetricsFile, TellsOfTheMemoryOfAGpu) {
   EXPECT_EQ(row["gpu_retries"], 4);
 }
 
+TEST(MetricsFile, TellsOfTheSlowestRankWhereTheRanksAreMeasured) {
+  const TemporaryFolder folder;
+  MetricsFile metrics{folder / "m.jsonl"};
+  metrics.on_step(StepDone{.step = 1});
+  metrics.on_step(StepDone{.step = 2, .rank_times = {{10, 1}, {40, 25}, {12, 1}}});
+  const auto lines = lines_of(folder / "m.jsonl");
+  EXPECT_EQ(lines.at(0).find("rank"), std::string::npos) << lines.at(0);
+  const auto row = nlohmann::json::parse(lines.at(1));
+  EXPECT_EQ(row["slowest_rank"], 1);
+  EXPECT_EQ(row["slowest_rank_ms"], 40.0);
+  EXPECT_EQ(row["median_rank_ms"], 12.0);
+}
+
 TEST(MetricsFile, WritesNullForALossThatIsNoNumber) {
   const TemporaryFolder folder;
   MetricsFile metrics{folder / "m.jsonl"};

@@ -52,7 +52,7 @@ Pending start(std::string_view op, std::size_t bytes, const Group& group, Start&
   if (group.backend() == nullptr) return {};
   const CollectiveCall call{op, static_cast<std::int64_t>(bytes), group.number(), group.size(), group.is_part()};
   try {
-    return {collective(*group.backend()), call};
+    return {collective(*group.backend()), call, {}, group.wait_clock()};
   } catch (const std::exception& cause) {
     call.throw_start_error(cause);
   }
@@ -88,17 +88,18 @@ DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, c
                             group.is_part()};
   try {
     detail::check_reduce_scatter(output, input, group.size());
-    if (!detail::is_gloo(*backend)) return {backend->_reduce_scatter_base(output, input), call};
+    if (!detail::is_gloo(*backend)) return {backend->_reduce_scatter_base(output, input), call, {}, group.wait_clock()};
     // Gloo's own reduce-scatter sends the whole tensor; see collectives.hpp.
     const auto pieces = at::empty_like(input);
     auto received = detail::byte_view(pieces), sent = detail::byte_view(input);
     std::vector<std::int64_t> even;
     auto work = backend->alltoall_base(received, sent, even, even);
-    return {std::move(work), call, [output, pieces = pieces.view({group.size(), output.numel()})]() mutable {
-              const c10::NoGradGuard no_grad;
-              output.copy_(pieces[0]);
-              for (std::int64_t rank = 1; rank < pieces.size(0); ++rank) output.add_(pieces[rank]);
-            }};
+    auto add = [output, pieces = pieces.view({group.size(), output.numel()})]() mutable {
+      const c10::NoGradGuard no_grad;
+      output.copy_(pieces[0]);
+      for (std::int64_t rank = 1; rank < pieces.size(0); ++rank) output.add_(pieces[rank]);
+    };
+    return {std::move(work), call, std::move(add), group.wait_clock()};
   } catch (const std::exception& cause) {
     call.throw_start_error(cause);
   }

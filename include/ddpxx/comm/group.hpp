@@ -17,6 +17,8 @@ class Store;
 
 namespace ddpxx {
 
+class WaitClock;
+
 /// A part of a group, for `Group::split`.
 struct GroupPart {
   int color = 0;  ///< Ranks with an equal color are in one part.
@@ -76,6 +78,9 @@ class Group {
   /// Errors  `config` if the group was made without a `ConnectPart` or without a store.
   Group split(const GroupPart& part);
 
+  /// Measures how long this rank waits for collectives of this group and of its parts. A part has its group's clock.
+  const std::shared_ptr<WaitClock>& wait_clock() const noexcept { return wait_clock_; }
+
   /// The backend itself, for collectives; null in a world of one. A program that calls it includes c10d's Backend.hpp.
   /// Calls that this library does not make, such as send and recv, need comm.backend=gloo or nccl.
   c10d::Backend* backend() const noexcept { return backend_.get(); }
@@ -98,6 +103,7 @@ class Group {
   std::optional<int> number_;  ///< None in a group that is not a part.
   int parts_made_ = 0;
   std::shared_ptr<Parts> parts_;
+  std::shared_ptr<WaitClock> wait_clock_;
   pid_t process_;  ///< The process that has made the group.
 };
 

@@ -20,6 +20,7 @@
 #include <ddpxx/comm/gloo_disconnect.hpp>
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/time_limit.hpp>
+#include <ddpxx/comm/wait_clock.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 
@@ -63,7 +64,8 @@ struct Group::Parts {
   }
 };
 
-DDPXX_INLINE Group::Group() : parts_{std::make_shared<Parts>()}, process_{::getpid()} {}
+DDPXX_INLINE Group::Group()
+    : parts_{std::make_shared<Parts>()}, wait_clock_{std::make_shared<WaitClock>(device_)}, process_{::getpid()} {}
 DDPXX_INLINE Group::Group(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
                           at::Device device, ConnectPart connect_part)
     : backend_{std::move(backend)},
@@ -71,6 +73,7 @@ DDPXX_INLINE Group::Group(c10::intrusive_ptr<c10d::Backend> backend, c10::intrus
       device_{device},
       connect_part_{std::move(connect_part)},
       parts_{std::make_shared<Parts>()},
+      wait_clock_{std::make_shared<WaitClock>(device)},
       process_{::getpid()} {}
 DDPXX_INLINE Group::Group(Group&&) noexcept = default;
 DDPXX_INLINE Group::~Group() {
@@ -116,6 +119,7 @@ DDPXX_INLINE Group Group::split(const GroupPart& part) {
   if (part.size == 1) {
     Group alone{{}, {}, device_};
     alone.number_ = number();
+    alone.wait_clock_ = wait_clock_;
     return alone;
   }
   if (!connect_part_ || !store_)
@@ -125,6 +129,7 @@ DDPXX_INLINE Group Group::split(const GroupPart& part) {
                 "returns the Group of a part; comm/gloo.hpp has an example"};
   auto group = connect_part_(c10::make_intrusive<c10d::PrefixStore>(name, store_), part.rank, part.size);
   group.number_ = number();
+  group.wait_clock_ = wait_clock_;
   parts_->all.push_back({c10::weak_intrusive_ptr<c10d::Backend>{group.backend_}, group.parts_});
   return group;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,8 @@ class Work;
 }
 
 namespace ddpxx {
+
+class WaitClock;
 
 /// The facts about a collective that its errors contain.
 struct CollectiveCall {
@@ -47,7 +50,9 @@ class [[nodiscard]] Pending {
   /// A collective that has ended, as in a world of one.
   Pending();
   /// `finish`, if given, is the part of the collective that this rank computes itself after it has received the bytes.
-  Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish = {});
+  /// `clock`, if given, measures the wait.
+  Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish = {},
+          std::shared_ptr<WaitClock> clock = {});
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
   ~Pending();
@@ -67,6 +72,7 @@ class [[nodiscard]] Pending {
   c10::intrusive_ptr<c10d::Work> work_;
   CollectiveCall call_;
   std::function<void()> finish_;
+  std::shared_ptr<WaitClock> clock_;
   std::exception_ptr failure_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include <ddpxx/comm/different_calls.hpp>
 #include <ddpxx/comm/pending.hpp>
+#include <ddpxx/comm/wait_clock.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/rank_progress.hpp>
@@ -55,8 +57,9 @@ DDPXX_INLINE void CollectiveCall::throw_if_of_this_rank(const std::exception& ca
 }
 
 DDPXX_INLINE Pending::Pending() = default;
-DDPXX_INLINE Pending::Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish)
-    : work_{std::move(work)}, call_{call}, finish_{std::move(finish)} {
+DDPXX_INLINE Pending::Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish,
+                              std::shared_ptr<WaitClock> clock)
+    : work_{std::move(work)}, call_{call}, finish_{std::move(finish)}, clock_{std::move(clock)} {
   own_progress().note_start(call_.op, call_.bytes);
 }
 DDPXX_INLINE Pending::Pending(Pending&&) noexcept = default;
@@ -71,7 +74,11 @@ DDPXX_INLINE void Pending::wait() {
   progress.note_wait(call_.op, call_.bytes);
   try {
     try {
-      work->wait();
+      const auto clock = std::move(clock_);
+      if (clock)
+        clock->count([&] { work->wait(); });
+      else
+        work->wait();
       progress.note_end();
     } catch (const std::exception& cause) {
       call_.throw_wait_error(cause);

@@ -22,6 +22,7 @@
 #include <ddpxx/observe/csv_file.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/observer.hpp>
+#include <ddpxx/observe/rank_time.hpp>
 
 namespace ddpxx {
 
@@ -64,6 +65,10 @@ inline constexpr std::array<std::string_view, 16> kCsvColumns{"step",
 /// The columns of a run on a GPU, after those above.
 inline constexpr std::array<std::string_view, 4> kCsvColumnsOfGpu{"gpu_allocated_bytes", "gpu_reserved_bytes",
                                                                   "gpu_peak_bytes", "gpu_retries"};
+
+/// The columns of a run that measures its ranks, after those above.
+inline constexpr std::array<std::string_view, 3> kCsvColumnsOfRanks{"slowest_rank", "slowest_rank_ms",
+                                                                    "median_rank_ms"};
 
 /// When a row was written; none for the header.
 inline std::optional<double> time_of_csv_row(std::string_view header, std::string_view line) {
@@ -113,6 +118,7 @@ DDPXX_INLINE std::string CsvFile::name() const { return "the CSV file"; }
 DDPXX_INLINE void CsvFile::on_begin(const RunBegan& run) {
   columns_.clear();
   has_gpu_ = !run.gpu.empty();
+  times_ranks_ = !run.hosts.empty();
   if (!run.goes_on) return file_.set_old_rows_aside();
   file_.resume_at(run.step, run.saved_at);
   columns_ = detail::cells_of(file_.first_line());
@@ -141,6 +147,12 @@ DDPXX_INLINE Verdict CsvFile::on_step(const StepDone& event) {
     cells.add("gpu_peak_bytes", event.gpu->peak_bytes);
     cells.add("gpu_retries", event.gpu->retries);
   }
+  if (!event.rank_times.empty()) {
+    const auto spread = spread_of(event.rank_times);
+    cells.add("slowest_rank", spread.slowest_rank);
+    cells.add("slowest_rank_ms", spread.slowest_ms);
+    cells.add("median_rank_ms", spread.median_ms);
+  }
   for (const auto& metric : event.metrics) cells.add(metric.name, metric.value);
   write(cells, event.at, event.metrics, "");
   return Verdict::go_on;
@@ -165,6 +177,8 @@ DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metric
     columns_.assign(detail::kCsvColumns.begin(), detail::kCsvColumns.end());
     if (has_gpu_ || cells.has("gpu_peak_bytes"))
       columns_.insert(columns_.end(), detail::kCsvColumnsOfGpu.begin(), detail::kCsvColumnsOfGpu.end());
+    if (times_ranks_ || cells.has("slowest_rank"))
+      columns_.insert(columns_.end(), detail::kCsvColumnsOfRanks.begin(), detail::kCsvColumnsOfRanks.end());
     for (const char* of_event : {"", "val_"})
       for (const auto& metric : metrics) columns_.push_back(of_event + metric.name);
   }

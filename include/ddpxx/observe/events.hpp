@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/observe/rank_time.hpp>
 
 namespace ddpxx {
 
@@ -31,7 +32,8 @@ struct RunBegan {
   std::string device = {};
   std::string gpu = {};  ///< Name and memory of rank 0's GPU; empty on a CPU.
   std::int64_t ranks = 1;
-  std::int64_t batch_size = 0;  ///< Samples that a rank takes at once.
+  std::vector<std::string> hosts = {};  ///< Host name of each rank; empty where the ranks' times are not measured.
+  std::int64_t batch_size = 0;          ///< Samples that a rank takes at once.
   std::int64_t accumulation_steps = 1;
   std::int64_t samples = 0;  ///< Size of the training set.
   std::int64_t steps_per_epoch = 0;
@@ -69,12 +71,13 @@ struct StepDone {
   std::int64_t skipped_steps = 0;  ///< Steps left out since this start, because scaled gradients were not finite.
   double tokens_per_second = 0;    ///< Targets that all ranks together train on in a second.
   double step_ms = 0;
-  std::int64_t peak_memory_bytes = 0;  ///< Largest resident memory of this process since its start.
-  std::int64_t state_bytes = 0;        ///< This rank's parameters, gradients and optimizer state.
-  std::optional<GPUMemory> gpu = {};   ///< None on a CPU.
-  std::int64_t samples = 0;            ///< Samples that all ranks together have trained on since step 0.
-  std::int64_t tokens = 0;             ///< Targets that all ranks together have trained on since step 0.
-  Metrics metrics = {};                ///< The model's own, over the global batch.
+  std::int64_t peak_memory_bytes = 0;     ///< Largest resident memory of this process since its start.
+  std::int64_t state_bytes = 0;           ///< This rank's parameters, gradients and optimizer state.
+  std::optional<GPUMemory> gpu = {};      ///< None on a CPU.
+  std::int64_t samples = 0;               ///< Samples that all ranks together have trained on since step 0.
+  std::int64_t tokens = 0;                ///< Targets that all ranks together have trained on since step 0.
+  Metrics metrics = {};                   ///< The model's own, over the global batch.
+  std::vector<RankTime> rank_times = {};  ///< Of the ranks in order; empty where they are not measured.
   EventTime at = {};
 };
 

@@ -17,6 +17,7 @@
 #include <ddpxx/observe/json_row.hpp>
 #include <ddpxx/observe/metrics_file.hpp>
 #include <ddpxx/observe/observer.hpp>
+#include <ddpxx/observe/rank_time.hpp>
 
 namespace ddpxx {
 
@@ -90,6 +91,12 @@ DDPXX_INLINE Verdict MetricsFile::on_step(const StepDone& event) {
         .add("gpu_reserved_bytes", event.gpu->reserved_bytes)
         .add("gpu_peak_bytes", event.gpu->peak_bytes)
         .add("gpu_retries", event.gpu->retries);
+  if (!event.rank_times.empty()) {
+    const auto spread = spread_of(event.rank_times);
+    row.add("slowest_rank", spread.slowest_rank)
+        .add("slowest_rank_ms", spread.slowest_ms)
+        .add("median_rank_ms", spread.median_ms);
+  }
   for (const auto& metric : event.metrics) row.add(metric.name, metric.value);
   file_.append(row.line());
   return Verdict::go_on;

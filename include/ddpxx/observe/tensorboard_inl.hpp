@@ -20,6 +20,7 @@
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/observer.hpp>
+#include <ddpxx/observe/rank_time.hpp>
 #include <ddpxx/observe/run_text.hpp>
 #include <ddpxx/observe/tensorboard.hpp>
 
@@ -127,6 +128,12 @@ DDPXX_INLINE Verdict TensorBoard::on_step(const StepDone& step) {
     summary.add_scalar("memory/gpu_reserved_bytes", static_cast<double>(step.gpu->reserved_bytes));
     summary.add_scalar("memory/gpu_peak_bytes", static_cast<double>(step.gpu->peak_bytes));
     summary.add_scalar("memory/gpu_retries", static_cast<double>(step.gpu->retries));
+  }
+  if (!step.rank_times.empty()) {
+    const auto spread = spread_of(step.rank_times);
+    summary.add_scalar("speed/slowest_rank", static_cast<double>(spread.slowest_rank));
+    summary.add_scalar("speed/slowest_rank_ms", spread.slowest_ms);
+    summary.add_scalar("speed/median_rank_ms", spread.median_ms);
   }
   if (step.loss_scale) summary.add_scalar("train/loss_scale", *step.loss_scale);
   for (const auto& metric : step.metrics) summary.add_scalar("train/" + metric.name, metric.value);

@@ -11,6 +11,7 @@
 #include <ddpxx/observe/metrics_file.hpp>
 #include <ddpxx/observe/progress.hpp>
 #include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/observe/slow_ranks.hpp>
 #include <ddpxx/observe/tensorboard.hpp>
 #include <ddpxx/train/configured_observers.hpp>
 #include <ddpxx/train/training_settings.hpp>
@@ -23,6 +24,7 @@ DDPXX_INLINE void add_configured_observers(RunReport& report, const TrainingConf
   if (!training.csv.empty()) report.add(std::make_shared<CsvFile>(training.csv));
   if (!training.tensorboard.empty()) report.add(std::make_shared<TensorBoard>(training.tensorboard));
   report.add(std::make_shared<Progress>(screen));
+  if (training.slow_rank_factor > 0) report.add(std::make_shared<SlowRanks>(training.slow_rank_factor));
   if (!early_stopping.metric.empty()) report.add(std::make_shared<EarlyStopping>(early_stopping));
 }
 

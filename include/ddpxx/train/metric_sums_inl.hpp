@@ -34,7 +34,7 @@ DDPXX_INLINE std::string names_text(const std::vector<std::string>& names) {
 
 DDPXX_INLINE void check_metric_names(const std::vector<std::string>& names) {
   // The keys of a row of the metrics file.
-  constexpr std::array<std::string_view, 19> kTaken{"step",
+  constexpr std::array<std::string_view, 22> kTaken{"step",
                                                     "time",
                                                     "elapsed",
                                                     "epoch",
@@ -52,7 +52,10 @@ DDPXX_INLINE void check_metric_names(const std::vector<std::string>& names) {
                                                     "gpu_allocated_bytes",
                                                     "gpu_reserved_bytes",
                                                     "gpu_peak_bytes",
-                                                    "gpu_retries"};
+                                                    "gpu_retries",
+                                                    "slowest_rank",
+                                                    "slowest_rank_ms",
+                                                    "median_rank_ms"};
   const auto refuse = [](const std::string& name, const std::string& why) {
     throw Error{Errc::config, "the model returned a metric named '" + harmless(name) + "', " + why};
   };

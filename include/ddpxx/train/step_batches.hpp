@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -64,6 +65,7 @@ class StepBatches {
   /// Returns this rank's batches of the next step, and moves the cursor. Where a batch cannot be made, the cursor
   /// stays, and the next call tries the same batches again.
   std::vector<BatchOf<Dataset>> next() {
+    const auto asked = Clock::now();
     try {
       if (!next_batch_) start_loader();
       std::vector<BatchOf<Dataset>> batches;
@@ -77,12 +79,16 @@ class StepBatches {
       left_ -= samples;
       cursor_.position += samples * world_size_;
       if (left_ == 0) seek({cursor_.epoch + 1, 0});
+      waited_ = Clock::now() - asked;
       return batches;
     } catch (...) {
       next_batch_ = {};
       throw;
     }
   }
+
+  /// Milliseconds that the last next() took, and 0 until there was another one.
+  double take_waited_ms() { return std::exchange(waited_, {}).count(); }
 
   const Dataset& dataset() const noexcept { return *dataset_; }
   std::int64_t num_samples() const { return dataset_->size(); }
@@ -98,6 +104,8 @@ class StepBatches {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   /// One step never takes more than an epoch: a larger number is probably a mistake, and would end in a lack of memory,
   /// or in steps that last for hours.
   void check_sizes() const {
@@ -147,7 +155,8 @@ class StepBatches {
   std::int64_t world_size_;
   DistributedSampler sampler_;
   Cursor cursor_;
-  std::int64_t left_ = 0;          ///< Samples of this rank until the end of the epoch.
+  std::int64_t left_ = 0;  ///< Samples of this rank until the end of the epoch.
+  std::chrono::duration<double, std::milli> waited_{0};
   NextBatch<Dataset> next_batch_;  ///< The loader of this epoch; empty before it is made.
 };
 

@@ -16,6 +16,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/intercepted_operations.hpp>
+#include <ddpxx/observe/rank_time.hpp>
 #include <ddpxx/train/metric_sums.hpp>
 
 namespace ddpxx {
@@ -56,12 +57,14 @@ struct RankFacts {
   std::uint16_t last_calls = 0;   ///< A number for the layers called, and the gradients sent, in the last step.
 };
 
-/// What one rank knows of the last step on its device only: 0-dim tensors, undefined where there is nothing to send.
+/// What one rank knows of the last step once it is done. Tensors are 0-dim and on the device, and undefined where there
+/// is nothing to send.
 struct LastStep {
-  at::Tensor loss = {};     ///< The sum over this rank's targets.
-  at::Tensor norm = {};     ///< Norm of this rank's gradients, where the ranks step different ones.
-  at::Tensor skipped = {};  ///< 1 if the step was left out, else 0.
-  MetricSums metrics = {};  ///< The model's own; all ranks have equal names.
+  at::Tensor loss = {};               ///< The sum over this rank's targets.
+  at::Tensor norm = {};               ///< Norm of this rank's gradients, where the ranks step different ones.
+  at::Tensor skipped = {};            ///< 1 if the step was left out, else 0.
+  MetricSums metrics = {};            ///< The model's own; all ranks have equal names.
+  std::optional<RankTime> time = {};  ///< Of this rank; none on any rank where it is not measured.
 };
 
 /// The sums over all ranks of: what each tells, and what each knows of the last step. Started before the forward pass,
@@ -70,7 +73,7 @@ class StepFacts {
  public:
   /// Ranks   Collective.
   StepFacts(const RankFacts& facts, const LastStep& last, const Group& group)
-      : sums_{at::zeros({kNumbers + last.metrics.num_numbers()},
+      : sums_{at::zeros({first_time(last.metrics.num_numbers()) + (last.time ? 2 * group.size() : 0)},
                         at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))} {
     auto* mine = sums_.mutable_data_ptr<double>();
     mine[kTargets] = static_cast<double>(facts.targets);
@@ -80,6 +83,11 @@ class StepFacts {
     mine[kWritten] = facts.snapshot_written ? 1.0 : 0.0;
     mine[kCalls] = facts.last_calls;
     mine[kSquaredCalls] = static_cast<double>(facts.last_calls) * facts.last_calls;
+    if (last.time) {  // the sum with the zeros of the other ranks holds the times of all
+      auto* time = mine + first_time(last.metrics.num_numbers()) + 2 * group.rank();
+      time[0] = last.time->own_ms;
+      time[1] = last.time->data_ms;
+    }
     sums_ = sums_.to(group.device(), /*non_blocking=*/true);
     if (last.loss.defined()) sums_.select(0, kLastLoss).copy_(last.loss);
     if (last.norm.defined()) sums_.select(0, kLastNorm).copy_(last.norm);
@@ -114,7 +122,10 @@ class StepFacts {
 
   static constexpr std::int64_t kTargets = 0, kVotes = 1, kLastLoss = 2, kCalls = 3, kSquaredCalls = 4, kWritten = 5,
                                 kSaveDue = 6, kLastSkipped = 7, kAsked = 8, kLastNorm = 9,
-                                kNumbers = 10;  ///< Metrics of the last step follow.
+                                kNumbers = 10;  ///< Metrics of the last step follow, then the times of all ranks.
+
+  /// The index of rank 0's own_ms, behind so many numbers of metrics; its data_ms and those of the next ranks follow.
+  static constexpr std::int64_t first_time(std::int64_t numbers_of_metrics) { return kNumbers + numbers_of_metrics; }
 
   /// Whether all ranks gave the same number: only then is W times the sum of squares the square of the sum. Every rank
   /// comes to the same verdict. Exact up to 1024 ranks; more are not compared.

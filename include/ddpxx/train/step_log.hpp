@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,7 +38,8 @@ class StepLog {
 
   explicit StepLog(int world_size) : world_size_{world_size} {}
 
-  /// Adds a step that has been started: its row lacks the loss, the norm, the scale and the metrics. `norm` is
+  /// Adds a step that has been started: its row lacks the loss, the norm, the scale, the metrics, and the values of its
+  /// rank_times. `norm` is
   /// undefined where each rank has one of its own, which goes with the facts of the next step. `scale` is undefined
   /// where the loss is not scaled, and not written to after this call. `metrics` are the names of the step's metrics.
   void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm, const at::Tensor& scale = {},
@@ -61,6 +63,11 @@ class StepLog {
     if (step.scale) step.row.loss_scale = (*step.scale)[0];
     auto& next = steps_[1].facts;
     step.row.metrics = read_metrics(step.metrics, next, StepFacts::kNumbers);
+    auto index = StepFacts::first_time(2 * std::ssize(step.metrics));
+    for (auto& time : step.row.rank_times) {
+      time.own_ms = next[index++];
+      time.data_ms = next[index++];
+    }
     // Where the parameters of the ranks drift, some ranks may leave out a step that others do.
     const bool skipped = next[StepFacts::kLastSkipped] > 0;
     skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;

@@ -1,7 +1,6 @@
 // ddpxx/train/train_step.hpp — one optimizer step over all ranks: batches in, the numbers of a step out.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,6 +38,7 @@
 #include <ddpxx/train/parameter_step.hpp>
 #include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/step_capture.hpp>
+#include <ddpxx/train/step_clock.hpp>
 #include <ddpxx/train/step_facts.hpp>
 #include <ddpxx/train/step_log.hpp>
 
@@ -53,6 +53,7 @@ struct StepNotes {
   bool asked_to_stop = false;     ///< This rank was asked to stop.
   bool save_due = false;          ///< It is time to save.
   bool snapshot_written = false;  ///< This rank has written its part of the snapshot under way.
+  double data_ms = 0;             ///< Milliseconds for which this rank has waited for the step's batches.
 };
 
 /// Does one optimizer step after the other on batches from any source, in one order: forward and backward of each
@@ -98,6 +99,7 @@ class TrainStep {
     double grad_value_clip = 0.0;  ///< Largest absolute value of a gradient's elements, clipped first; 0 does not clip.
     bool fused_clip = false;       ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
     double ema_decay = 0.0;        ///< Decay rate of a moving average of the parameters; 0 keeps none.
+    bool times_ranks = false;      ///< Measure on each rank how long it needs for a step: `StepDone::rank_times`.
     typename Optimizer::Config optimizer = {};
     typename Precision::Config precision = {};
     typename Strategy::Config strategy = {};
@@ -136,7 +138,9 @@ class TrainStep {
                         model_->named_parameters().keys()},
         gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size()},
         averaged_model_{config_.ema_decay, strategy_},
+        clock_{group.wait_clock()},
         log_{group.size()} {
+    if (config_.times_ranks) group.wait_clock()->start();
     if (config_.capture) captured_.emplace(config_.capture(device_));
   }
   TrainStep(const TrainStep&) = delete;
@@ -258,7 +262,7 @@ class TrainStep {
   }
 
   /// Restarts the clock that measures the next step's `step_ms`.
-  void restart_clock() { started_ = Clock::now(); }
+  void restart_clock() { clock_.restart(); }
 
   /// After an exception in step(): whether it came before any parameter was stepped, so that the same step may be tried
   /// again.
@@ -313,7 +317,6 @@ class TrainStep {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   using Stepper = typename ParameterStep<Optimizer, Precision, Strategy>::Stepper;
 
   static void check_capture(const Config& config) {
@@ -374,13 +377,14 @@ class TrainStep {
     if (first_step_ == 0) learn_metrics();
     // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
     if constexpr (LetsRanksDrift<Strategy>) last_step_.norm = norm;
-    const auto now = Clock::now();
-    const auto milliseconds = std::chrono::duration<double, std::milli>(now - std::exchange(started_, now)).count();
+    const auto lap = clock_.take();
+    if (config_.times_ranks) last_step_.time = RankTime{.own_ms = lap.own_ms, .data_ms = notes.data_ms};
     log_.push({.step = step_,
                .epoch = notes.epoch,
                .learning_rate = parameter_step_.learning_rate(),
-               .step_ms = milliseconds,
-               .samples = notes.samples},
+               .step_ms = lap.step_ms,
+               .samples = notes.samples,
+               .rank_times = std::vector<RankTime>(config_.times_ranks ? static_cast<std::size_t>(group_->size()) : 0)},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
   }
@@ -448,6 +452,7 @@ class TrainStep {
   GradientPass<Model, Optimizer, Precision, Strategy> gradient_pass_;
   AveragedModel<Strategy> averaged_model_;
   std::optional<CapturedStep> captured_;  ///< None where steps are not captured.
+  StepClock clock_;
   StepLog log_;
   LastStep last_step_;                     ///< Facts of the current step, which are sent with those of the next one.
   std::vector<std::string> metric_names_;  ///< The metrics of the first step that this object has done.
@@ -457,7 +462,6 @@ class TrainStep {
   bool is_reading_all_ = false;          ///< read_all() has closed the log.
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;
-  Clock::time_point started_ = Clock::now();
 };
 
 }  // namespace ddpxx

@@ -19,8 +19,10 @@
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
+#include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/config_record.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/milestone.hpp>
 #include <ddpxx/core/rank_progress.hpp>
@@ -100,8 +102,8 @@ class Trainer {
   /// Checks all settings, as parse_config does, and the rules between them. A program may call it before it forms a
   /// group; a trainer calls it before it sends anything.
   ///
-  /// Errors  `config`, with all that is wrong; for check_replicas_every where ranks hold no copies; for grad_norm_clip where parameters are stepped in backward; for what
-  ///         the strategy refuses.
+  /// Errors  `config`, with all that is wrong; for check_replicas_every where ranks hold no copies; for grad_norm_clip
+  ///         where parameters are stepped in backward; for what the strategy refuses.
   static void check(const Config& config) {
     check_trainer_config(config);
     if (config.training.check_replicas_every > 0 && !HoldsReplicas<Strategy>)
@@ -120,6 +122,7 @@ class Trainer {
         config_{checked(config, record, parts, group, model.get(), dataset.get())},
         record_{record},
         parts_{std::move(parts)},
+        hosts_{config.training.slow_rank_factor > 0 ? all_gather_text(host_name(), group) : std::vector<std::string>{}},
         deterministic_{config.training.deterministic ? std::make_unique<DeterministicMode>(group.device()) : nullptr},
         step_{group, std::move(model), step_config(config)},
         micro_batches_{micro_batches(config.batch_size, config.training, group.size())},
@@ -396,6 +399,7 @@ class Trainer {
             .grad_value_clip = config.training.grad_value_clip,
             .fused_clip = config.training.fused_clip,
             .ema_decay = config.training.ema_decay,
+            .times_ranks = config.training.slow_rank_factor > 0,
             .optimizer = config.optimizer,
             .precision = config.precision,
             .strategy = config.strategy,
@@ -463,7 +467,8 @@ class Trainer {
                           .out_of_time = limits_.is_out_of_time() || report_.wants_stop(),
                           .asked_to_stop = !stop_.heard().empty(),
                           .save_due = group_->rank() == 0 && snapshots_.is_open() && limits_.is_time_to_save(),
-                          .snapshot_written = snapshots_.is_part_done()};
+                          .snapshot_written = snapshots_.is_part_done(),
+                          .data_ms = batches_.take_waited_ms()};
     try {
       end_by_numbers(steps + 1, [&] {
         if (const auto done = step_.step(batches, notes)) report(*done);
@@ -576,6 +581,7 @@ class Trainer {
             .device = step_.device().str(),
             .gpu = gpu_name(step_.device()),
             .ranks = group_->size(),
+            .hosts = hosts_,
             .batch_size = micro_batches_.size,
             .accumulation_steps = micro_batches_.count,
             .samples = batches_.num_samples(),
@@ -595,6 +601,7 @@ class Trainer {
   ConfigRecord record_;      ///< With what the trainer itself adds to its settings.
   std::string config_hash_;  ///< Hash of the settings as they were given.
   Parts parts_;
+  std::vector<std::string> hosts_;                    ///< Of the ranks in order; empty where they are not measured.
   std::unique_ptr<DeterministicMode> deterministic_;  ///< Null unless training.deterministic is set.
   Step step_;
   MicroBatches micro_batches_;

@@ -30,6 +30,7 @@ struct TrainingConfig {
   std::int64_t eval_every = 0;
   std::int64_t eval_samples = 0;
   std::int64_t check_replicas_every = 0;
+  double slow_rank_factor = 0.0;
   std::string metrics = {};
   std::string csv = {};
   std::string tensorboard = {};
@@ -82,6 +83,10 @@ struct TrainingConfig {
             "Optimizer steps between two checks that the copies of the parameters on the ranks are equal, with one "
             "more before each snapshot; 0 makes none",
             at_least(0), Unit::steps, Resume::free),
+        field<&TrainingConfig::slow_rank_factor>(
+            "Warn of a rank that by itself needs more than this many times the median rank's time for a step, such as "
+            "1.2; 0 measures no rank",
+            at_least(0.0), Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::csv>("CSV file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::tensorboard>("Folder of event files for TensorBoard; empty is none", Output::folder,

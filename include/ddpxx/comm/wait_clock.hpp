@@ -1,0 +1,44 @@
+// ddpxx/comm/wait_clock.hpp — how long a rank has waited for its collectives.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <utility>
+
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+
+namespace ddpxx {
+
+/// Adds up the time in which a rank waits for the collectives of a group and of its parts. Any thread may wait.
+///
+/// On a CPU that is the time of the threads that wait. On a GPU, where a wait orders the current stream after the
+/// collective, it is the time for which the stream stands still: two events are recorded around each wait.
+class WaitClock {
+ public:
+  explicit WaitClock(c10::Device device) : device_{device} {}
+
+  /// Begins to count; before, waits are not measured.
+  void start() noexcept { counts_ = true; }
+
+  /// Calls `wait`, which waits for a collective. An exception passes, and such a wait does not count.
+  void count(const std::function<void()>& wait);
+
+  /// Milliseconds of all waits so far. On a GPU a wait counts once the stream has passed it.
+  double milliseconds();
+
+ private:
+  c10::Device device_;
+  std::atomic<bool> counts_{false};
+  std::mutex mutex_;
+  double milliseconds_ = 0;                               ///< Guarded by the mutex, as is what follows.
+  std::deque<std::pair<c10::Event, c10::Event>> passes_;  ///< Waits that the stream may not have passed yet.
+};
+
+}  // namespace ddpxx
+
+#ifndef DDPXX_CORE
+#include <ddpxx/comm/wait_clock_inl.hpp>
+#endif

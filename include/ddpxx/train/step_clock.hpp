@@ -1,0 +1,45 @@
+// ddpxx/train/step_clock.hpp — how long the steps of a rank take, and how much of that it waits for other ranks.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include <ddpxx/comm/wait_clock.hpp>
+
+namespace ddpxx {
+
+/// Measures from one step to the next.
+class StepClock {
+ public:
+  struct Lap {
+    double step_ms = 0;  ///< Milliseconds since the last lap.
+    double own_ms = 0;   ///< Those of them in which this rank did not wait for collectives.
+  };
+
+  /// Measures step_ms only; own_ms too once `waits` counts.
+  explicit StepClock(std::shared_ptr<WaitClock> waits) : waits_{std::move(waits)} {}
+
+  /// Begins a lap; what has passed since the last one counts for none.
+  void restart() { take(); }
+
+  /// Ends a lap, and begins the next one. On a GPU the waits are those that its stream has passed by now, which may
+  /// belong to the step before: over many steps the sum is right.
+  Lap take() {
+    const auto now = Clock::now();
+    const auto waited = waits_->milliseconds();
+    const std::chrono::duration<double, std::milli> passed = now - std::exchange(begun_, now);
+    const auto waited_in_lap = waited - std::exchange(waited_, waited);
+    return {passed.count(), std::max(passed.count() - waited_in_lap, 0.0)};
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::shared_ptr<WaitClock> waits_;
+  Clock::time_point begun_ = Clock::now();
+  double waited_ = 0;  ///< What `waits_` showed when the lap began.
+};
+
+}  // namespace ddpxx
