@@ -36,7 +36,8 @@ class EpochLoss : public ddpxx::Observer {
 
   void print() const {
     std::printf("Epoch: %lld, Loss: %.6f", as_long(last_->epoch), last_->loss);
-    if (last_->loss_scale) std::printf(", Scale: %g, Skipped: %lld", *last_->loss_scale, as_long(last_->skipped_steps));
+    if (last_->loss_scale)
+      std::printf(", Scale: %g, Skipped: %lld", *last_->loss_scale, as_long(last_->skipped_steps.value_or(0)));
     std::printf("\n");
     std::fflush(stdout);
   }

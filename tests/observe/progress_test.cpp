@@ -56,6 +56,8 @@ TEST(ProgressLine, TellsOfSkippedStepsAndTheScaleOfTheLoss) {
   EXPECT_EQ(progress_line(event, 0, {}, 200), progress_line(kStep, 0, {}, 200));
   event.skipped_steps = 3;
   EXPECT_NE(progress_line(event, 0, {}, 200).find("  scale 512, 3 skipped  "), std::string::npos);
+  event.loss_scale.reset();
+  EXPECT_NE(progress_line(event, 0, {}, 200).find(" tok/s  3 skipped  "), std::string::npos);
 }
 
 TEST(ProgressLine, DropsWholeFieldsWhereThereIsNot) {
@@ -125,14 +127,18 @@ TEST(Progress, SmoothsTheLossAndTheTokensASecond) {
   EXPECT_NE(text.str().find("  328 tok/s"), std::string::npos) << text.str();
 }
 
-TEST(Progress, LeavesALossThatIsNotFiniteOutOfTheMovingAverage) {
+TEST(Progress, LeavesTheLossOfAStepThatWasLeftOutOutOfTheMovingAverage) {
   std::ostringstream text;
   Begun progress{text, 0, {.plain_interval = std::chrono::milliseconds{0}}};
   auto event = step(1);
   event.loss = 2;
+  event.skipped_steps = 0;
   progress.on_step(event);
-  event.loss = std::numeric_limits<double>::infinity();  // a step that was left out
-  progress.on_step(event);
+  for (const double loss : {std::numeric_limits<double>::infinity(), 1e6}) {
+    event.loss = loss;
+    event.skipped_steps = *event.skipped_steps + 1;
+    progress.on_step(event);
+  }
   event.loss = 2;
   text.str("");
   progress.on_step(event);

@@ -137,10 +137,8 @@ DDPXX_INLINE Verdict CsvFile::on_step(const StepDone& event) {
   cells.add("state_bytes", event.state_bytes);
   cells.add("samples", event.samples);
   cells.add("tokens", event.tokens);
-  if (event.loss_scale) {
-    cells.add("loss_scale", *event.loss_scale);
-    cells.add("skipped_steps", event.skipped_steps);
-  }
+  if (event.loss_scale) cells.add("loss_scale", *event.loss_scale);
+  if (event.skipped_steps) cells.add("skipped_steps", *event.skipped_steps);
   if (event.gpu) {
     cells.add("gpu_allocated_bytes", event.gpu->allocated_bytes);
     cells.add("gpu_reserved_bytes", event.gpu->reserved_bytes);

@@ -68,8 +68,9 @@ struct StepDone {
   double learning_rate = 0;
   /// What the loss was multiplied by, on rank 0; none where the precision does not scale the loss.
   std::optional<double> loss_scale = {};
-  std::int64_t skipped_steps = 0;  ///< Steps left out since this start, because scaled gradients were not finite.
-  double tokens_per_second = 0;    ///< Targets that all ranks together train on in a second.
+  /// Steps left out since this start, since their gradients were not finite or too large; none where none can be.
+  std::optional<std::int64_t> skipped_steps = {};
+  double tokens_per_second = 0;  ///< Targets that all ranks together train on in a second.
   double step_ms = 0;
   std::int64_t peak_memory_bytes = 0;     ///< Largest resident memory of this process since its start.
   std::int64_t state_bytes = 0;           ///< This rank's parameters, gradients and optimizer state.

@@ -85,7 +85,8 @@ DDPXX_INLINE Verdict MetricsFile::on_step(const StepDone& event) {
       .add("tokens", event.tokens)
       .add("time", event.at.time)
       .add("elapsed", event.at.elapsed);
-  if (event.loss_scale) row.add("loss_scale", *event.loss_scale).add("skipped_steps", event.skipped_steps);
+  if (event.loss_scale) row.add("loss_scale", *event.loss_scale);
+  if (event.skipped_steps) row.add("skipped_steps", *event.skipped_steps);
   if (event.gpu)
     row.add("gpu_allocated_bytes", event.gpu->allocated_bytes)
         .add("gpu_reserved_bytes", event.gpu->reserved_bytes)

@@ -48,9 +48,9 @@ DDPXX_INLINE std::string progress_line(const StepDone& event, std::int64_t total
       "lr " + formatted("%.2e", event.learning_rate),
       short_count(event.tokens_per_second, 1'000, " kMGT") + " tok/s",
   };
-  if (event.skipped_steps > 0)
-    fields.push_back("scale " + formatted("%g", event.loss_scale.value_or(0)) + ", " +
-                     std::to_string(event.skipped_steps) + " skipped");
+  if (const auto skipped = event.skipped_steps.value_or(0); skipped > 0)
+    fields.push_back((event.loss_scale ? "scale " + formatted("%g", *event.loss_scale) + ", " : "") +
+                     std::to_string(skipped) + " skipped");
   if (seconds_left) fields.push_back("eta " + short_duration(*seconds_left));
   // Memory comes last, because a line that is too long loses its last fields.
   fields.push_back("mem " + short_count(static_cast<double>(event.peak_memory_bytes), 1'024, " KMGT"));
@@ -86,9 +86,11 @@ DDPXX_INLINE void Progress::on_begin(const RunBegan& run) {
 }
 
 DDPXX_INLINE Verdict Progress::on_step(const StepDone& event) {
+  // The loss of a step that was left out may be far too large, or not finite.
+  const bool was_left_out = event.skipped_steps.value_or(0) > (last_ ? last_->skipped_steps.value_or(0) : 0);
+  if (!was_left_out && std::isfinite(event.loss)) loss_.add(event.loss);
   last_ = event;
   last_shown_ = false;
-  if (std::isfinite(event.loss)) loss_.add(event.loss);  // a step that was left out may have no finite one
   tokens_.add(event.tokens_per_second * event.step_ms / 1'000);
   step_ms_.add(event.step_ms);
   if (due() || event.step == total_steps_) draw_step();

@@ -12,6 +12,7 @@ struct HeldState {
   bool optimizer = true;  ///< False if the run has moments and the snapshot has none.
   bool average = true;    ///< The moving average of the parameters.
   bool scale = true;      ///< The loss scale.
+  bool spikes = true;     ///< The average of the gradients' norms.
 };
 
 /// The facts of a loaded run; its tensors are in the run's state already.

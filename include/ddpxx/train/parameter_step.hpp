@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/maximum.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
@@ -24,18 +25,20 @@
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/captured_step.hpp>
 #include <ddpxx/train/matrix_owners.hpp>
+#include <ddpxx/train/spike_guard.hpp>
 
 namespace ddpxx {
 
 /// Sees all values and gradients that this rank's optimizer is about to use, and may change them in place.
 using SliceHook = std::function<void(std::span<const Slice>)>;
 
-/// How gradients are clipped before the optimizer uses them: by value first, then by their norm, as by PyTorch's
-/// clip_grad_value_ and then clip_grad_norm_.
-struct Clipping {
-  double norm = 0.0;   ///< Largest global gradient norm; 0 does not clip.
-  double value = 0.0;  ///< Largest absolute value of a gradient's elements; 0 does not clip.
-  bool fused = false;  ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
+/// What is done with large gradients before the optimizer uses them. They are clipped by value first, then by their
+/// norm, as by PyTorch's clip_grad_value_ and then clip_grad_norm_.
+struct GradientLimits {
+  double norm = 0.0;          ///< Largest global gradient norm; 0 does not clip.
+  double value = 0.0;         ///< Largest absolute value of a gradient's elements; 0 does not clip.
+  bool fused = false;         ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
+  double spike_factor = 0.0;  ///< Leave out steps by a `SpikeGuard` of this factor; 0 leaves out none.
 };
 
 namespace detail {
@@ -67,13 +70,14 @@ class ParameterStep {
   /// Ranks   Collective.
   /// Errors  those of the precision, the strategy and the optimizer for what they cannot do with this model.
   ParameterStep(Group& group, Strategy& strategy, FlatModel& model, const Precision& precision,
-                const typename Optimizer::Config& optimizer, const Clipping& clipping,
+                const typename Optimizer::Config& optimizer, const GradientLimits& limits,
                 std::span<const ParameterGroup> groups, std::span<const std::string> names)
       : strategy_{&strategy},
         config_{optimizer},
-        clipping_{clipping},
+        limits_{limits},
         optimizer_{attached(group, model, groups)},
         scaler_{make_scaler(precision)} {
+    if (limits.spike_factor > 0) spike_guard_.emplace(limits.spike_factor, model.device());
     if constexpr (!steps_in_backward<Strategy>)
       gradients_ = parameter_gradients(strategy.slices(), names, strategy.trainable().entries());
   }
@@ -113,13 +117,19 @@ class ParameterStep {
   /// From now on `hook` runs in each step before the gradients are clipped, after those that were added before it.
   void add_hook(SliceHook hook) { hooks_.push_back(std::move(hook)); }
 
-  /// Steps all parameters, unless `found_inf` is 1; through `captured` if that is not null. Returns the norm that the
-  /// gradients had before they were clipped; 0 where the step was left out.
-  /// Shapes  0-dim.
+  /// What step() has done; 0-dim tensors.
+  struct Stepped {
+    at::Tensor norm;     ///< Of the gradients before they were clipped; 0 where one of them was not finite.
+    at::Tensor skipped;  ///< 1 if the step was left out, else 0; undefined where none can be.
+  };
+
+  /// Steps all parameters, unless `found_inf` is 1 or the gradients are a spike. Does so through `captured` if that is
+  /// not null.
+  ///
   /// Ranks   Collective.
-  at::Tensor step(const at::Tensor& found_inf, [[maybe_unused]] CapturedStep* captured) {
+  Stepped step(const at::Tensor& found_inf, [[maybe_unused]] CapturedStep* captured) {
     if constexpr (steps_in_backward<Strategy>) {
-      return norm_of_parts();
+      return {norm_of_parts(), {}};
     } else {
       for (const auto& hook : hooks_) hook(strategy_->slices());
       if constexpr (StepsWithLoadedRate<Stepper>)
@@ -129,7 +139,7 @@ class ParameterStep {
             optimizer_.step_with_loaded_rate(inf, divisor);
           };
           if (captured->is_plain()) return clip_and_step(found_inf, step);
-          return captured->step([&] { return clip_and_step(found_inf, step); });
+          return {captured->step([&] { return clip_and_step(found_inf, step).norm; }), found_inf};
         }
       return clip_and_step(found_inf, [this](const auto& inf, const auto& divisor) { step_optimizer(inf, divisor); });
     }
@@ -164,12 +174,21 @@ class ParameterStep {
     }
   }
 
-  /// What a snapshot writes and reads beside the optimizer's moments: the number of steps, and the state of the scaler.
+  /// Forgets the norms of earlier steps.
+  void reset_spikes() {
+    if (!spike_guard_) return;
+    for (auto& [name, tensor] : spike_guard_->state()) tensor.zero_();
+  }
+
+  /// What a snapshot writes and reads beside the optimizer's moments: the number of steps, the state of the scaler, and
+  /// the average of the norms.
   std::vector<std::pair<std::string, at::Tensor>> state() const {
     std::vector<std::pair<std::string, at::Tensor>> state;
     if constexpr (KeepsStepCount<Stepper>) state.emplace_back("optimizer.step", optimizer_.step_count());
     if constexpr (scales_loss<Precision>)
       for (const auto& [name, tensor] : scaler_.state()) state.emplace_back("scaler." + name, tensor);
+    if (spike_guard_)
+      for (const auto& [name, tensor] : spike_guard_->state()) state.emplace_back("spikes." + name, tensor);
     return state;
   }
 
@@ -211,31 +230,35 @@ class ParameterStep {
 
   /// Does the rest of step() once the hooks have seen the gradients; `step(found_inf, divisor)` steps the optimizer.
   template <class Step>
-  at::Tensor clip_and_step([[maybe_unused]] const at::Tensor& found_inf, const Step& step) {
+  Stepped clip_and_step(const at::Tensor& found_inf, const Step& step) {
     const auto norm_of_all = [this] {
       return gradient_norm(gradients_, norm_options(),
                            [this](at::Tensor square) { return strategy_->sum_over_shards(square); });
     };
     auto norm = norm_of_all();
-    if (clipping_.value > 0) clip_by_value(strategy_->slices(), clipping_.value);
+    auto skipped = found_inf;
+    if (spike_guard_) {
+      const auto spike = spike_guard_->check(norm);
+      skipped = skipped.defined() ? at::maximum(skipped, spike) : spike;
+      norm = norm.nan_to_num(0.0, 0.0, 0.0);
+    }
+    if (limits_.value > 0) clip_by_value(strategy_->slices(), limits_.value);
     std::optional<at::Tensor> divisor;
-    if (clipping_.norm > 0) {
-      const auto norm_to_clip = clipping_.value > 0 ? norm_of_all() : norm;
+    if (limits_.norm > 0) {
+      const auto norm_to_clip = limits_.value > 0 ? norm_of_all() : norm;
       // The fused operation takes a divisor in float32, which would be too coarse for gradients in float64.
       const bool in_float = norm.scalar_type() != at::kDouble;
-      if (DividesGradients<Stepper> && clipping_.fused && in_float)
-        divisor = clip_divisor(norm_to_clip, clipping_.norm);
+      if (DividesGradients<Stepper> && limits_.fused && in_float)
+        divisor = clip_divisor(norm_to_clip, limits_.norm);
       else
-        clip_by_norm(strategy_->slices(), norm_to_clip, clipping_.norm);
+        clip_by_norm(strategy_->slices(), norm_to_clip, limits_.norm);
     }
+    step(skipped.defined() ? std::optional{skipped} : std::nullopt, divisor);
     if constexpr (scales_loss<Precision>) {
-      step(std::optional{found_inf}, divisor);
       scaler_.update(found_inf);
-      norm = norm.masked_fill(found_inf > 0, 0.0);  // a step that was left out has no norm
-    } else {
-      step(std::optional<at::Tensor>{}, divisor);
+      norm = norm.masked_fill(found_inf > 0, 0.0);
     }
-    return norm;
+    return {norm, skipped};
   }
 
   void step_optimizer([[maybe_unused]] const std::optional<at::Tensor>& found_inf,
@@ -254,7 +277,7 @@ class ParameterStep {
     std::vector<at::Tensor> gradients;  // of whole slices, which is quicker here than of each parameter
     for (const auto& slice : slices) gradients.push_back(slice.gradients);
     norms_.push_back(gradient_norm(gradients, norm_options(), [](at::Tensor square) { return square; }));
-    if (clipping_.value > 0) clip_by_value(slices, clipping_.value);
+    if (limits_.value > 0) clip_by_value(slices, limits_.value);
     optimizer_.step(segment, learning_rate_);
   }
 
@@ -273,7 +296,8 @@ class ParameterStep {
 
   Strategy* strategy_;
   typename Optimizer::Config config_;
-  Clipping clipping_;
+  GradientLimits limits_;
+  std::optional<SpikeGuard> spike_guard_;
   double learning_rate_ = 0.0;
   Stepper optimizer_;
   /// Views of this rank's gradients, sorted as the model's parameters; their norm is computed.

@@ -86,13 +86,14 @@ bool lacks_optimizer(const Manifest& snapshot);
 /// What the snapshot holds of this run's state.
 HeldState held_state(const RunState& run, const Manifest& snapshot);
 
-/// True if a run reads this tensor from the snapshot. A run may begin to scale its loss, to average its parameters, or
-/// to use the momentum of SGD, where the run that saved the snapshot did not.
+/// True if a run reads this tensor from the snapshot. A run may begin to scale its loss, to average its parameters, to
+/// leave out steps by training.spike_factor, or to use the momentum of SGD, where the run that saved the snapshot did
+/// not.
 bool is_read(const std::string& name, const Manifest& snapshot);
 
 /// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since AdamW,
-/// Adam and LAMB have equal tensors. The loss scale, the moving average and the moments are compared only where both
-/// the run and the snapshot have them.
+/// Adam and LAMB have equal tensors. The loss scale, the moving average, the average of the norms and the moments are
+/// compared only where both the run and the snapshot have them.
 /// Errors  `storage`, listing every tensor that is missing on one side or differs in shape or type.
 void check_state(const RunState& run, const Manifest& snapshot);
 

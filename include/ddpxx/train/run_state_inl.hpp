@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -164,7 +165,10 @@ DDPXX_INLINE bool lacks_optimizer(const Manifest& snapshot) {
 
 namespace detail {
 
-inline constexpr std::string_view kScaler = "scaler.", kOptimizer = "optimizer.", kAverage = "optimizer.ema.";
+inline constexpr std::string_view kScaler = "scaler.", kOptimizer = "optimizer.", kAverage = "optimizer.ema.",
+                                  kSpikes = "spikes.";
+/// A run and the snapshot that it loads may differ in whether they have tensors with these prefixes.
+inline constexpr std::array<std::string_view, 3> kOptional{kScaler, kAverage, kSpikes};
 
 /// Whether the snapshot has a tensor whose name begins with `prefix`.
 inline bool has_any(const Manifest& snapshot, std::string_view prefix) {
@@ -196,11 +200,12 @@ inline bool has_moments(const RunState& run) {
 DDPXX_INLINE HeldState held_state(const RunState& run, const Manifest& snapshot) {
   return {.optimizer = !lacks_optimizer(snapshot) && (detail::has_moments(snapshot) || !detail::has_moments(run)),
           .average = detail::has_any(snapshot, detail::kAverage),
-          .scale = detail::has_any(snapshot, detail::kScaler)};
+          .scale = detail::has_any(snapshot, detail::kScaler),
+          .spikes = detail::has_any(snapshot, detail::kSpikes)};
 }
 
 DDPXX_INLINE bool is_read(const std::string& name, const Manifest& snapshot) {
-  for (const auto prefix : {detail::kScaler, detail::kAverage})
+  for (const auto prefix : detail::kOptional)
     if (name.starts_with(prefix)) return detail::has_any(snapshot, prefix);
   return !name.starts_with(detail::kOptimizer) || detail::has_moments(snapshot);
 }
@@ -254,8 +259,9 @@ DDPXX_INLINE void check_state(const RunState& run, const Manifest& snapshot) {
   for (const auto& [name, tensor] : run.whole) check(name, tensor.sizes(), tensor.scalar_type());
   const bool drops_moments = !snapshot.run.optimizer.empty() && !detail::has_moments(run);
   for (const auto& [name, tensor] : snapshot.tensors) {
-    const bool is_optional = name.starts_with("random.") || name.starts_with(detail::kScaler) ||
-                             name.starts_with(detail::kAverage) || (drops_moments && detail::is_of_optimizer(name));
+    const bool is_optional =
+        name.starts_with("random.") || (drops_moments && detail::is_of_optimizer(name)) ||
+        std::ranges::any_of(detail::kOptional, [&](std::string_view prefix) { return name.starts_with(prefix); });
     if (is_optional || names.contains(name)) continue;
     differences += "\n  " + name + ": only in the snapshot";
     trains_others |= names.contains(detail::model_name_of_moment(name));

@@ -25,6 +25,7 @@ struct CompletedStep {
   bool stop_voted = false;        ///< At least one rank was out of time, or an observer asked to stop.
   bool stop_asked = false;        ///< At least one rank was asked to stop.
   bool save_due = false;          ///< It was time to save.
+  bool skipped = false;           ///< At least one rank has left this step out.
   bool snapshot_written = false;  ///< Every rank had written its part of the snapshot under way.
 };
 
@@ -71,13 +72,15 @@ class StepLog {
     // Where the parameters of the ranks drift, some ranks may leave out a step that others do.
     const bool skipped = next[StepFacts::kLastSkipped] > 0;
     skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
-    step.row.skipped_steps = skipped_ += skipped ? 1 : 0;
+    skipped_ += skipped ? 1 : 0;
+    if (step.row.skipped_steps) step.row.skipped_steps = skipped_;
     const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
     CompletedStep complete{.row = step.row,
                            .targets = step.facts[StepFacts::kTargets],
                            .stop_voted = step.facts[StepFacts::kVotes] > 0,
                            .stop_asked = step.facts[StepFacts::kAsked] > 0,
                            .save_due = step.facts[StepFacts::kSaveDue] > 0,
+                           .skipped = skipped,
                            .snapshot_written = step.facts[StepFacts::kWritten] == world_size_};
     steps_.pop_front();
     const auto& row = complete.row;
@@ -95,14 +98,7 @@ class StepLog {
           .with("step", row.step)
           .with("loss", row.loss)
           .with("grad_norm", row.grad_norm);
-    if (skipped_in_a_row_ >= kMaxSkipped)
-      throw Error{Errc::numerics,
-                  "the last " + std::to_string(kMaxSkipped) +
-                      " steps were left out, because gradients of the scaled loss were infinite or no numbers: nothing "
-                      "is learned any more. Look in the model for what gives NaN (a division by zero, a logarithm of "
-                      "zero), begin with a lower scale (initial_scale of the scaler), or train in bfloat16 or float32"}
-          .with("step", row.step)
-          .with("loss_scale", row.loss_scale.value_or(0));
+    if (skipped_in_a_row_ >= kMaxSkipped) throw too_many_skipped(row);
     return complete;
   }
 
@@ -112,6 +108,24 @@ class StepLog {
   bool empty() const noexcept { return steps_.empty(); }
 
  private:
+  static Error too_many_skipped(const StepDone& row) {
+    const auto steps = "the last " + std::to_string(kMaxSkipped) + " steps were left out, because ";
+    if (!row.loss_scale)
+      return Error{Errc::numerics,
+                   steps +
+                       "their gradients were not finite, or larger than training.spike_factor allows: nothing is "
+                       "learned any more. Look at the data and the model, or set spike_factor=0: the first step whose "
+                       "gradients are not finite then ends the run"}
+          .with("step", row.step);
+    return Error{Errc::numerics,
+                 steps +
+                     "gradients of the scaled loss were infinite or no numbers: nothing is learned any more. Look in "
+                     "the model for what gives NaN (a division by zero, a logarithm of zero), begin with a lower scale "
+                     "(initial_scale of the scaler), or train in bfloat16 or float32"}
+        .with("step", row.step)
+        .with("loss_scale", *row.loss_scale);
+  }
+
   struct UnderWay {
     StepDone row;
     HostCopy facts;

@@ -98,6 +98,7 @@ class TrainStep {
     double grad_norm_clip = 1.0;   ///< Largest global gradient norm; 0 does not clip.
     double grad_value_clip = 0.0;  ///< Largest absolute value of a gradient's elements, clipped first; 0 does not clip.
     bool fused_clip = false;       ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
+    double spike_factor = 0.0;     ///< Leave out steps by a `SpikeGuard` of this factor; 0 leaves out none.
     double ema_decay = 0.0;        ///< Decay rate of a moving average of the parameters; 0 keeps none.
     bool times_ranks = false;      ///< Measure on each rank how long it needs for a step: `StepDone::rank_times`.
     typename Optimizer::Config optimizer = {};
@@ -114,6 +115,7 @@ class TrainStep {
                   "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
                   "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
                   "strategy alone"};
+    if (config.spike_factor > 0) check_spikes(config);
     check_parameter_groups<Optimizer>(config.parameter_groups);
     if (config.capture) check_capture(config);
     if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);
@@ -133,7 +135,7 @@ class TrainStep {
                         flat_,
                         precision_,
                         config_.optimizer,
-                        {config_.grad_norm_clip, config_.grad_value_clip, config_.fused_clip},
+                        {config_.grad_norm_clip, config_.grad_value_clip, config_.fused_clip, config_.spike_factor},
                         groups_.table,
                         model_->named_parameters().keys()},
         gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size()},
@@ -312,6 +314,7 @@ class TrainStep {
     tokens_ = tokens;
     if (!held.optimizer) parameter_step_.reset_optimizer();
     if (!held.scale) parameter_step_.reset_scale(precision_);
+    if (!held.spikes) parameter_step_.reset_spikes();
     if constexpr (CountsOptimizerSteps<Stepper>) parameter_step_.optimizer().resume_at(held.optimizer ? step : 0);
     if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
   }
@@ -319,6 +322,19 @@ class TrainStep {
  private:
   using Stepper = typename ParameterStep<Optimizer, Precision, Strategy>::Stepper;
 
+  static void check_spikes(const Config& config) {
+    const std::string setting = "training.spike_factor: ";
+    if (steps_in_backward<Strategy>)
+      throw Error{Errc::config, setting +
+                                    "StepInBackward has stepped the first parameters before it knows the norm of all "
+                                    "gradients: set spike_factor=0, or choose the strategy alone"};
+    if (!SkipsSteps<Optimizer>)
+      throw Error{Errc::config, setting + type_name<Optimizer>() +
+                                    " cannot leave out a step: set spike_factor=0, or choose AdamW, Adam, SGD or Lion"};
+    if (config.capture)
+      throw Error{Errc::config,
+                  setting + "a captured step cannot be left out: set spike_factor=0, or training.cuda_graph=false"};
+  }
   static void check_capture(const Config& config) {
     bool can_be_captured = false;
     if constexpr (CanBeCaptured<Strategy> && !steps_in_backward<Strategy>)
@@ -363,9 +379,10 @@ class TrainStep {
     try {
       const auto found_inf = gradient_pass_.run(batches, facts, last_step_, captured());
       expect_known_metrics();
-      if constexpr (scales_loss<Precision>) last_step_.skipped = found_inf;
       has_changed_parameters_ = true;
-      norm = parameter_step_.step(found_inf, captured());
+      const auto stepped = parameter_step_.step(found_inf, captured());
+      norm = stepped.norm;
+      last_step_.skipped = stepped.skipped;
       averaged_model_.finish_step();
     } catch (...) {
       if (parameter_step_.has_stepped_in_backward()) has_changed_parameters_ = true;
@@ -382,6 +399,7 @@ class TrainStep {
     log_.push({.step = step_,
                .epoch = notes.epoch,
                .learning_rate = parameter_step_.learning_rate(),
+               .skipped_steps = last_step_.skipped.defined() ? std::optional<std::int64_t>{0} : std::nullopt,
                .step_ms = lap.step_ms,
                .samples = notes.samples,
                .rank_times = std::vector<RankTime>(config_.times_ranks ? static_cast<std::size_t>(group_->size()) : 0)},

@@ -8,6 +8,7 @@
 #include <optional>
 #include <ranges>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -398,6 +399,7 @@ class Trainer {
     return {.grad_norm_clip = config.training.grad_norm_clip,
             .grad_value_clip = config.training.grad_value_clip,
             .fused_clip = config.training.fused_clip,
+            .spike_factor = config.training.spike_factor,
             .ema_decay = config.training.ema_decay,
             .times_ranks = config.training.slow_rank_factor > 0,
             .optimizer = config.optimizer,
@@ -528,11 +530,19 @@ class Trainer {
     if (done.stop_asked) stop_.agree();
     save_due_ = save_due_ || done.save_due;
     if (done.snapshot_written) snapshots_.advance(done.row.step, steps_done());
+    if (done.skipped && config_.training.spike_factor > 0) tell_of_skipped(done.row);
     if (report_.empty()) return;
     done.row.peak_memory_bytes = peak_resident_bytes();
     done.row.state_bytes = step_.state_bytes();
     done.row.gpu = gpu_memory(step_.device());
     report_.show(done.row);
+  }
+
+  void tell_of_skipped(const StepDone& row) const {
+    std::ostringstream norm;
+    norm << "their norm is " << row.grad_norm << ", far above the average";
+    log_.info("step " + std::to_string(row.step) + " was left out because of its gradients: " +
+              (row.grad_norm > 0 ? norm.str() : "one of them is not finite"));
   }
 
   /// Sets step, number of tokens and place in the data to those of the snapshot whose state was loaded.

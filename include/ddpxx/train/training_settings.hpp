@@ -20,6 +20,7 @@ struct TrainingConfig {
   double grad_norm_clip = 1.0;
   double grad_value_clip = 0.0;
   bool fused_clip = false;
+  double spike_factor = 0.0;
   std::int64_t accumulation_steps = 1;
   std::int64_t global_batch_size = 0;
   double ema_decay = 0.0;
@@ -55,6 +56,10 @@ struct TrainingConfig {
         field<&TrainingConfig::fused_clip>(
             "Clip by the norm in the optimizer's own pass over the gradients, with AdamW and Adam; results differ by "
             "their rounding"),
+        field<&TrainingConfig::spike_factor>(
+            "Leave out a step whose gradient norm is not finite, or more than this many times the moving average of "
+            "the norms; 0 leaves out none",
+            at_least(0.0)),
         field<&TrainingConfig::accumulation_steps>("Batches added up for one optimizer step", at_least(1),
                                                    Resume::free),
         field<&TrainingConfig::global_batch_size>(

@@ -54,6 +54,8 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
   if (config.eval_samples > 0 && config.eval_every == 0)
     errors.push_back(
         {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});
+  if (config.spike_factor > 0 && config.spike_factor <= 1)
+    errors.push_back({"spike_factor", "ordinary steps would be left out: set it to more than 1, such as 4, or to 0"});
   if (config.slow_rank_factor > 0 && config.slow_rank_factor <= 1)
     errors.push_back({"slow_rank_factor", "the median rank itself would be slow: set it to more than 1, or to 0"});
   if (config.global_batch_size > 0 && config.accumulation_steps > 1)
