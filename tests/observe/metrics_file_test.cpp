@@ -109,6 +109,18 @@ TEST(MetricsFile, TellsOfTheMemoryOfAGpu) {
   EXPECT_EQ(row["gpu_retries"], 4);
 }
 
+TEST(MetricsFile, TellsOfStepsThatWereLeftOutAlsoWithoutAScale) {
+  const TemporaryFolder folder;
+  MetricsFile metrics{folder / "m.jsonl"};
+  metrics.on_step(StepDone{.step = 1});
+  metrics.on_step(StepDone{.step = 2, .skipped_steps = 0});
+  const auto lines = lines_of(folder / "m.jsonl");
+  EXPECT_EQ(lines.at(0).find("skipped_steps"), std::string::npos) << lines.at(0);
+  const auto row = nlohmann::json::parse(lines.at(1));
+  EXPECT_EQ(row["skipped_steps"], 0);
+  EXPECT_FALSE(row.contains("loss_scale"));
+}
+
 TEST(MetricsFile, TellsOfTheSlowestRankWhereTheRanksAreMeasured) {
   const TemporaryFolder folder;
   MetricsFile metrics{folder / "m.jsonl"};

@@ -139,10 +139,19 @@ TEST(Progress, LeavesTheLossOfAStepThatWasLeftOutOutOfTheMovingAverage) {
     event.skipped_steps = *event.skipped_steps + 1;
     progress.on_step(event);
   }
+  EXPECT_NE(text.str().find("step 1  left out, because the norm of its gradients is 0.871, far above the average\n"),
+            std::string::npos)
+      << text.str();
   event.loss = 2;
   text.str("");
   progress.on_step(event);
   EXPECT_NE(text.str().find("loss 2.0000"), std::string::npos) << text.str();
+  EXPECT_EQ(text.str().find("left out"), std::string::npos) << text.str();
+  event.loss_scale = 512;
+  event.grad_norm = 0;
+  event.skipped_steps = 3;
+  progress.on_step(event);
+  EXPECT_EQ(text.str().find("left out"), std::string::npos) << "an overflow of a scaled loss is usual";
 }
 
 TEST(Progress, KnowsThatTheTimeIsUpBeforeTheLastStep) {

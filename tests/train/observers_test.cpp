@@ -37,6 +37,7 @@
 namespace ddpxx::observers_test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using Train = Trainer<GPT, Tokens>;
 
@@ -370,6 +371,16 @@ TEST(ConfiguredObservers, RefuseTwoKindsOfRowsInOneFile) {
   config.training.metrics = "rows";
   config.training.csv = "./rows";
   EXPECT_THAT(error_of([&] { Train::check(config); }), HasSubstr("training.csv: is the file of training.metrics"));
+}
+
+TEST(Factors, OfOneOrLessAreRefused) {
+  for (const double factor : {0.5, 1.0}) {
+    Train::Config config;
+    config.training.slow_rank_factor = config.training.spike_factor = factor;
+    EXPECT_THAT(error_of([&] { Train::check(config); }),
+                AllOf(HasSubstr("training.slow_rank_factor: a rank as fast as the median would count as slow"),
+                      HasSubstr("training.spike_factor: ordinary steps would be left out: set it to more than 1")));
+  }
 }
 
 TEST(Observers, SeeTheBeginOfALoopWithoutResumeBeforeItsFirstStep) {

@@ -1,6 +1,7 @@
 // training.slow_rank_factor: each rank measures how long it needs for a step by itself, and all know the times of all.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <sstream>
@@ -55,6 +56,16 @@ struct Uneven : GPT {
   bool counts_;
 };
 
+/// The shortest times of a rank in the steps.
+RankTime least(const std::vector<StepDone>& rows, std::size_t rank) {
+  RankTime least{1e9, 1e9};
+  for (const auto& row : rows) {
+    least.own_ms = std::min(least.own_ms, row.rank_times.at(rank).own_ms);
+    least.data_ms = std::min(least.data_ms, row.rank_times.at(rank).data_ms);
+  }
+  return least;
+}
+
 class RankTimes : public TrainingRun {
  protected:
   template <class Strategy>
@@ -86,35 +97,35 @@ TEST_F(RankTimes, ShowTheRankThatComputesLongerAndTheOneThatWaitsForItsData) {
     spawn_ranks(3, [&](Group& group) {
       const auto rows = train<DDP>(group, 1.5, counts, 4, 2);
       ASSERT_EQ(rows.size(), 4U);
-      double least = 1e9;  // the least own time of rank 0
       for (const auto& row : rows) {
         ASSERT_EQ(row.rank_times.size(), 3U);
         EXPECT_GE(row.rank_times[1].own_ms, kPause.count()) << row.step;
         EXPECT_GE(row.rank_times[2].own_ms, kPause.count()) << row.step;
         EXPECT_GE(row.rank_times[2].data_ms, kPause.count()) << row.step;
         EXPECT_GE(row.rank_times[2].own_ms, row.rank_times[2].data_ms) << row.step;
-        EXPECT_LT(row.rank_times[1].data_ms, row.rank_times[2].data_ms) << row.step;
-        EXPECT_LT(row.rank_times[0].own_ms, kEvaluation.count()) << "step " << row.step << " counts an evaluation";
-        least = std::min(least, row.rank_times[0].own_ms);
         if (counts) EXPECT_EQ(row.metrics.at(0).value, 1);
       }
-      EXPECT_LT(least, kPause.count()) << "rank 0 has waited for the others, which is not its own time";
+      // A busy machine may make a step longer, but not all of them.
+      EXPECT_LT(least(rows, 0).own_ms, kPause.count()) << "rank 0 has waited for the others, which is not its own time";
+      EXPECT_LT(least(rows, 1).data_ms, kPause.count());
+      EXPECT_LT(rows[2].rank_times[0].own_ms, kEvaluation.count()) << "the evaluation before step 3 belongs to no step";
     });
 }
 
 TEST_F(RankTimes, AreMeasuredUnderFSDPToo) {
   spawn_ranks(2, [&](Group& group) {
-    for (const auto& row : train<FSDP>(group, 1.5)) {
-      ASSERT_EQ(row.rank_times.size(), 2U);
-      EXPECT_EQ(spread_of(row.rank_times).slowest_rank, 1) << row.step;
-    }
+    const auto rows = train<FSDP>(group, 1.5);
+    EXPECT_GE(least(rows, 1).own_ms, kPause.count());
+    EXPECT_LT(least(rows, 0).own_ms, kPause.count());
   });
 }
 
-TEST_F(RankTimes, AreNotMeasuredWithoutTheSetting) {
+TEST_F(RankTimes, AreNotMeasuredWithoutTheSettingNorOfARankAlone) {
   spawn_ranks(2, [&](Group& group) {
     for (const auto& row : train<DDP>(group, 0)) EXPECT_TRUE(row.rank_times.empty());
   });
+  Group alone;
+  for (const auto& row : train<DDP>(alone, 1.5)) EXPECT_TRUE(row.rank_times.empty());
 }
 
 TEST_F(RankTimes, NameASlowRankAndItsHostInAWarningOfRankZero) {

@@ -20,21 +20,25 @@ class WaitClock {
  public:
   explicit WaitClock(c10::Device device) : device_{device} {}
 
-  /// Begins to count; before, waits are not measured.
-  void start() noexcept { counts_ = true; }
+  /// Waits are measured from now on.
+  void start() noexcept { is_started_ = true; }
 
-  /// Calls `wait`, which waits for a collective. An exception passes, and such a wait does not count.
+  /// Calls `wait`, which waits for a collective. A wait that throws does not count.
   void count(const std::function<void()>& wait);
 
   /// Milliseconds of all waits so far. On a GPU a wait counts once the stream has passed it.
   double milliseconds();
 
  private:
+  /// Adds the waits that the stream has passed. The mutex is locked.
+  void add_passed();
+
   c10::Device device_;
-  std::atomic<bool> counts_{false};
+  std::atomic<bool> is_started_{false};
   std::mutex mutex_;
-  double milliseconds_ = 0;                               ///< Guarded by the mutex, as is what follows.
-  std::deque<std::pair<c10::Event, c10::Event>> passes_;  ///< Waits that the stream may not have passed yet.
+  // Guarded by the mutex:
+  double milliseconds_ = 0;
+  std::deque<std::pair<c10::Event, c10::Event>> pending_;  ///< Waits that the stream may not have passed yet.
 };
 
 }  // namespace ddpxx

@@ -15,7 +15,7 @@
 namespace ddpxx {
 
 DDPXX_INLINE void WaitClock::count(const std::function<void()>& wait) {
-  if (!counts_) return wait();
+  if (!is_started_) return wait();
   if (device_.is_cpu()) {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
@@ -35,16 +35,21 @@ DDPXX_INLINE void WaitClock::count(const std::function<void()>& wait) {
   wait();
   record(after);
   const std::lock_guard lock{mutex_};
-  passes_.emplace_back(std::move(before), std::move(after));
+  pending_.emplace_back(std::move(before), std::move(after));
+  add_passed();
 }
 
 DDPXX_INLINE double WaitClock::milliseconds() {
   const std::lock_guard lock{mutex_};
-  while (!passes_.empty() && passes_.front().second.query()) {
-    milliseconds_ += passes_.front().first.elapsedTime(passes_.front().second);
-    passes_.pop_front();
-  }
+  add_passed();
   return milliseconds_;
+}
+
+DDPXX_INLINE void WaitClock::add_passed() {
+  while (!pending_.empty() && pending_.front().second.query()) {
+    milliseconds_ += pending_.front().first.elapsedTime(pending_.front().second);
+    pending_.pop_front();
+  }
 }
 
 }  // namespace ddpxx

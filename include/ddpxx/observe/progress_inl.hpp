@@ -89,6 +89,10 @@ DDPXX_INLINE Verdict Progress::on_step(const StepDone& event) {
   // The loss of a step that was left out may be far too large, or not finite.
   const bool was_left_out = event.skipped_steps.value_or(0) > (last_ ? last_->skipped_steps.value_or(0) : 0);
   if (!was_left_out && std::isfinite(event.loss)) loss_.add(event.loss);
+  // Overflows of a scaled loss are usual, and have no norm.
+  if (was_left_out && (!event.loss_scale || event.grad_norm > 0))
+    print("step " + std::to_string(event.step) + "  left out, because the norm of its gradients is " +
+          (event.grad_norm > 0 ? formatted("%g, far above the average", event.grad_norm) : "not finite"));
   last_ = event;
   last_shown_ = false;
   tokens_.add(event.tokens_per_second * event.step_ms / 1'000);

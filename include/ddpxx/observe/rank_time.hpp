@@ -10,10 +10,10 @@
 namespace ddpxx {
 
 /// The time of one rank in a step, in milliseconds. Ranks wait for each other in every step, so that the whole step
-/// takes equally long on all of them; the rank that all wait for has the largest `own_ms`.
+/// takes equally long on all of them. The rank for which the others wait has the largest `own_ms`.
 struct RankTime {
   double own_ms = 0;   ///< Time of the step without waiting for collectives.
-  double data_ms = 0;  ///< The part of own_ms in which the rank waited for its batches.
+  double data_ms = 0;  ///< The part of own_ms in which the rank waited for its batches; 0 for batches from elsewhere.
 };
 
 /// The slowest rank of a step, and the one in the middle.

@@ -1,6 +1,7 @@
 // ddpxx/observe/slow_ranks.hpp — names the ranks that the others wait for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace ddpxx {
 
 /// Warns of a rank that needs more than `factor` times the median rank's own time, as means over `window` steps, in two
-/// windows one after the other. A rank is named once, and again if it was fast enough in between.
+/// windows one after the other. It is named again only after a window in which it was not slow.
 class SlowRanks : public Observer {
  public:
   explicit SlowRanks(double factor, std::int64_t window = 50, Log log = Log{0});
@@ -26,7 +27,7 @@ class SlowRanks : public Observer {
 
  private:
   /// Compares the ranks at the end of a window.
-  void judge();
+  void compare();
   std::string text(std::size_t rank, double median) const;
 
   double factor_;

@@ -17,7 +17,7 @@ namespace ddpxx {
 DDPXX_INLINE SlowRanks::SlowRanks(double factor, std::int64_t window, Log log)
     : factor_{factor}, window_{window}, log_{log} {}
 
-DDPXX_INLINE std::string SlowRanks::name() const { return "the watch on slow ranks"; }
+DDPXX_INLINE std::string SlowRanks::name() const { return "SlowRanks"; }
 
 DDPXX_INLINE void SlowRanks::on_begin(const RunBegan& run) {
   hosts_ = run.hosts;
@@ -34,13 +34,13 @@ DDPXX_INLINE Verdict SlowRanks::on_step(const StepDone& event) {
     sums_[rank].data_ms += event.rank_times[rank].data_ms;
   }
   if (++steps_ < window_) return Verdict::go_on;
-  if (!sums_.empty()) judge();
+  if (!sums_.empty()) compare();
   sums_.clear();
   steps_ = 0;
   return Verdict::go_on;
 }
 
-DDPXX_INLINE void SlowRanks::judge() {
+DDPXX_INLINE void SlowRanks::compare() {
   const auto median = spread_of(sums_).median_ms;
   for (std::size_t rank = 0; rank < sums_.size(); ++rank) {
     auto& windows = slow_windows_[rank];

@@ -19,9 +19,9 @@ namespace ddpxx {
 /// Scalars are `train/loss`, `train/grad_norm`, `train/lr`, `speed/tokens_per_second`, `speed/step_ms`,
 /// `memory/peak_bytes`, `memory/gpu_allocated_bytes`, `memory/gpu_reserved_bytes`, `memory/gpu_peak_bytes` and
 /// `memory/gpu_retries` on a GPU, `speed/slowest_rank`, `speed/slowest_rank_ms` and `speed/median_rank_ms` where the
-/// ranks' times are measured, `train/loss_scale` where the loss is scaled, `val/loss`, and the model's own metrics
-/// below `train/` and `val/`. Texts are `run`, what is trained and how, `settings`, the configuration, and `snapshot`,
-/// for each one that was saved.
+/// ranks' times are measured, `train/loss_scale` where the loss is scaled, `train/skipped_steps` where steps can be
+/// left out, `val/loss`, and the model's own metrics below `train/` and `val/`. Texts are `run`, what is trained and
+/// how, `settings`, the configuration, and `snapshot`, for each one that was saved.
 /// Source  The records are TensorFlow's TFRecord with masked CRC-32C; the messages are those of its event.proto and
 ///         summary.proto.
 class TensorBoard : public Observer {

@@ -136,6 +136,7 @@ DDPXX_INLINE Verdict TensorBoard::on_step(const StepDone& step) {
     summary.add_scalar("speed/median_rank_ms", spread.median_ms);
   }
   if (step.loss_scale) summary.add_scalar("train/loss_scale", *step.loss_scale);
+  if (step.skipped_steps) summary.add_scalar("train/skipped_steps", static_cast<double>(*step.skipped_steps));
   for (const auto& metric : step.metrics) summary.add_scalar("train/" + metric.name, metric.value);
   write(Message::event(step.step).add(Message::kSummary, summary));
   return Verdict::go_on;

@@ -43,8 +43,10 @@ class SGD {
   ///         that counts, and only the device knows which step that is.
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     if (found_inf && !moments_.empty() && config_.dampening != 0.0)
-      throw Error{Errc::config,
-                  "SGD with dampening cannot leave steps out, which a scaled loss needs: set dampening=0"};
+      throw Error{
+          Errc::config,
+          "SGD with momentum and dampening cannot leave steps out, which a scaled loss and training.spike_factor "
+          "need: set dampening=0"};
     const c10::NoGradGuard no_grad;
     fill_groups();
     // Without dampening the first step, whose momentum is zeros, needs no special case.

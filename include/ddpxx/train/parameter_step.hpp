@@ -77,7 +77,8 @@ class ParameterStep {
         limits_{limits},
         optimizer_{attached(group, model, groups)},
         scaler_{make_scaler(precision)} {
-    if (limits.spike_factor > 0) spike_guard_.emplace(limits.spike_factor, model.device());
+    // The gradients of offloaded parameters are on another device than the model.
+    if (limits.spike_factor > 0) spike_guard_.emplace(limits.spike_factor, norm_options().device());
     if constexpr (!steps_in_backward<Strategy>)
       gradients_ = parameter_gradients(strategy.slices(), names, strategy.trainable().entries());
   }

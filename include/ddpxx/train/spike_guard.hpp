@@ -5,12 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/Device.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/TensorOptions.h>
 
 namespace ddpxx {
 
@@ -18,7 +21,7 @@ namespace ddpxx {
 /// norm has a weight of 1/20 in the average, and the first ones count as in an ordinary mean.
 class SpikeGuard {
  public:
-  /// Only a norm that is not finite is found in so many first steps.
+  /// In this many first steps only norms that are not finite are found.
   static constexpr int kFirstSteps = 20;
 
   SpikeGuard(double factor, at::Device device)
@@ -34,7 +37,8 @@ class SpikeGuard {
     const c10::NoGradGuard no_grad;
     const auto value = norm.to(at::kDouble), limit = average_ * factor_;
     const auto is_finite = at::isfinite(value);
-    const auto is_spike = value.gt(limit).logical_and_(steps_.ge(kFirstSteps));
+    // An average of 0 says nothing: the model may have begun to learn only now.
+    const auto is_spike = value.gt(limit).logical_and_(steps_.ge(kFirstSteps)).logical_and_(limit.gt(0));
     const auto weight = (steps_ + 1).reciprocal_().clamp_min_(1.0 / 20);
     const auto change = (at::where(is_spike, limit, value) - average_) * weight;
     average_.add_(at::where(is_finite, change, at::zeros_like(change)));

@@ -22,16 +22,21 @@ class StepClock {
   explicit StepClock(std::shared_ptr<WaitClock> waits) : waits_{std::move(waits)} {}
 
   /// Begins a lap; what has passed since the last one counts for none.
-  void restart() { take(); }
+  void restart() {
+    take();
+    excess_ = 0;
+  }
 
   /// Ends a lap, and begins the next one. On a GPU the waits are those that its stream has passed by now, which may
-  /// belong to the step before: over many steps the sum is right.
+  /// belong to the step before. Where they are longer than the lap, the next lap gets the rest, so that the sum over
+  /// many steps is right.
   Lap take() {
     const auto now = Clock::now();
     const auto waited = waits_->milliseconds();
     const std::chrono::duration<double, std::milli> passed = now - std::exchange(begun_, now);
-    const auto waited_in_lap = waited - std::exchange(waited_, waited);
-    return {passed.count(), std::max(passed.count() - waited_in_lap, 0.0)};
+    const auto own = passed.count() - (waited - std::exchange(waited_, waited)) - excess_;
+    excess_ = std::max(-own, 0.0);
+    return {passed.count(), std::max(own, 0.0)};
   }
 
  private:
@@ -40,6 +45,7 @@ class StepClock {
   std::shared_ptr<WaitClock> waits_;
   Clock::time_point begun_ = Clock::now();
   double waited_ = 0;  ///< What `waits_` showed when the lap began.
+  double excess_ = 0;  ///< Waits that were longer than the last lap.
 };
 
 }  // namespace ddpxx

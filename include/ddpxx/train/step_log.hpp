@@ -25,7 +25,6 @@ struct CompletedStep {
   bool stop_voted = false;        ///< At least one rank was out of time, or an observer asked to stop.
   bool stop_asked = false;        ///< At least one rank was asked to stop.
   bool save_due = false;          ///< It was time to save.
-  bool skipped = false;           ///< At least one rank has left this step out.
   bool snapshot_written = false;  ///< Every rank had written its part of the snapshot under way.
 };
 
@@ -34,15 +33,17 @@ struct CompletedStep {
 class StepLog {
  public:
   static constexpr std::size_t kKeptBack = 2;
-  /// So many steps left out one after the other end the run: the loss scale is not what is wrong then.
+  /// So many steps left out one after the other end the run: neither the loss scale nor a batch is the cause then.
   static constexpr std::int64_t kMaxSkipped = 100;
 
-  explicit StepLog(int world_size) : world_size_{world_size} {}
+  /// `ranks_skip_alone` says whether a rank may leave out a step that others do.
+  explicit StepLog(int world_size, bool ranks_skip_alone = false)
+      : world_size_{world_size}, ranks_skip_alone_{ranks_skip_alone} {}
 
   /// Adds a step that has been started: its row lacks the loss, the norm, the scale, the metrics, and the values of its
-  /// rank_times. `norm` is
-  /// undefined where each rank has one of its own, which goes with the facts of the next step. `scale` is undefined
-  /// where the loss is not scaled, and not written to after this call. `metrics` are the names of the step's metrics.
+  /// rank_times. `norm` is undefined where each rank has one of its own, which goes with the facts of the next step.
+  /// `scale` is undefined where the loss is not scaled, and not written to after this call. `metrics` are the names of
+  /// the step's metrics.
   void push(StepDone row, const at::Tensor& facts, const at::Tensor& norm, const at::Tensor& scale = {},
             std::vector<std::string> metrics = {}) {
     UnderWay step{std::move(row), HostCopy{facts}, std::nullopt, std::nullopt, std::move(metrics)};
@@ -53,9 +54,9 @@ class StepLog {
 
   /// Removes and returns the oldest step if more than `kept` are under way, else returns none. `kept` is at least 1.
   /// Ranks   Local, but every rank reads the same numbers at the same step: a verdict on them is a common one.
-  /// Errors  `peer` when the ranks ran different layers, or used different ones in their losses; `numerics` when loss or
-  /// gradient norm is infinite or no number in a step that no rank left out, when a step had no targets, and when the
-  /// last kMaxSkipped steps were left out.
+  /// Errors  `peer` when the ranks ran different layers, used different ones in their losses, or left out different
+  ///         steps; `numerics` when loss or gradient norm is infinite or no number in a step that no rank left out,
+  ///         when a step had no targets, and when the last kMaxSkipped steps were left out.
   std::optional<CompletedStep> pop(std::size_t kept) {
     if (steps_.size() <= kept) return std::nullopt;
     auto& step = steps_.front();
@@ -69,8 +70,9 @@ class StepLog {
       time.own_ms = next[index++];
       time.data_ms = next[index++];
     }
-    // Where the parameters of the ranks drift, some ranks may leave out a step that others do.
-    const bool skipped = next[StepFacts::kLastSkipped] > 0;
+    const auto ranks_that_skipped = next[StepFacts::kLastSkipped];
+    const bool skipped = ranks_that_skipped > 0;
+    const bool same_verdict = ranks_skip_alone_ || !skipped || ranks_that_skipped == world_size_;
     skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
     skipped_ += skipped ? 1 : 0;
     if (step.row.skipped_steps) step.row.skipped_steps = skipped_;
@@ -80,7 +82,6 @@ class StepLog {
                            .stop_voted = step.facts[StepFacts::kVotes] > 0,
                            .stop_asked = step.facts[StepFacts::kAsked] > 0,
                            .save_due = step.facts[StepFacts::kSaveDue] > 0,
-                           .skipped = skipped,
                            .snapshot_written = step.facts[StepFacts::kWritten] == world_size_};
     steps_.pop_front();
     const auto& row = complete.row;
@@ -90,8 +91,16 @@ class StepLog {
                   "that weights of different layers were mixed: make the model's forward the same on every "
                   "rank, add what a loss does not use with weight 0, and resume from the last snapshot"}
           .with("step", row.step);
+    if (!same_verdict)
+      throw Error{Errc::peer,
+                  "some ranks left out a step because of its gradients, and others did not, so that their parameters "
+                  "differ: resume from the last snapshot. Machines with different processors or OMP_NUM_THREADS may "
+                  "round norms differently, or a hook changes the gradients on some ranks only"}
+          .with("step", row.step)
+          .with("ranks_that_left_it_out", ranks_that_skipped);
     if (complete.targets == 0) throw StepFacts::no_targets(Errc::numerics).with("step", row.step);
-    // A step whose gradients were not finite is left out, whatever its loss: the scale may be too large for this batch.
+    // The loss of a step that was left out may be anything: the scale may be too large for this batch, or the batch is
+    // damaged.
     if ((!skipped && !std::isfinite(row.loss)) || !std::isfinite(row.grad_norm))
       throw Error{Errc::numerics,
                   "loss or gradient norm is not finite: lower the learning rate, or look at the data of this step"}
@@ -110,7 +119,7 @@ class StepLog {
  private:
   static Error too_many_skipped(const StepDone& row) {
     const auto steps = "the last " + std::to_string(kMaxSkipped) + " steps were left out, because ";
-    if (!row.loss_scale)
+    if (!row.loss_scale || row.grad_norm > 0)
       return Error{Errc::numerics,
                    steps +
                        "their gradients were not finite, or larger than training.spike_factor allows: nothing is "
@@ -134,6 +143,7 @@ class StepLog {
     std::vector<std::string> metrics;
   };
   int world_size_;
+  bool ranks_skip_alone_;
   std::int64_t skipped_ = 0;
   std::int64_t skipped_in_a_row_ = 0;
   std::deque<UnderWay> steps_;

@@ -1,6 +1,7 @@
 // ddpxx/train/train_step.hpp — one optimizer step over all ranks: batches in, the numbers of a step out.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -74,7 +75,8 @@ struct StepNotes {
 /// nor numbers that it hands to operations, such as `Batch::num_tokens`. Hooks run in each step.
 ///
 /// Ranks   Collective: every rank makes one of the same configuration, and calls the same functions in the same order.
-/// Errors  `config` for grad_norm_clip where parameters are stepped in backward, for `capture` where the strategy or the
+/// Errors  `config` for grad_norm_clip where parameters are stepped in backward, for spike_factor where a step cannot be
+///         left out, for `capture` where the strategy or the
 ///         optimizer cannot be captured, for parameter_groups that the optimizer does not take, for a model that is on
 ///         another device than the group, and for what the strategy refuses; those of the parts; those of `StepLog`.
 template <class Model, class Optimizer = AdamW, class Precision = Float32, class Strategy = DDP>
@@ -100,7 +102,7 @@ class TrainStep {
     bool fused_clip = false;       ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
     double spike_factor = 0.0;     ///< Leave out steps by a `SpikeGuard` of this factor; 0 leaves out none.
     double ema_decay = 0.0;        ///< Decay rate of a moving average of the parameters; 0 keeps none.
-    bool times_ranks = false;      ///< Measure on each rank how long it needs for a step: `StepDone::rank_times`.
+    bool rank_times = false;       ///< Measure `StepDone::rank_times`, where there are several ranks.
     typename Optimizer::Config optimizer = {};
     typename Precision::Config precision = {};
     typename Strategy::Config strategy = {};
@@ -141,8 +143,9 @@ class TrainStep {
         gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size()},
         averaged_model_{config_.ema_decay, strategy_},
         clock_{group.wait_clock()},
-        log_{group.size()} {
-    if (config_.times_ranks) group.wait_clock()->start();
+        log_{group.size(), LetsRanksDrift<Strategy>} {
+    config_.rank_times = config_.rank_times && group.size() > 1;
+    if (config_.rank_times) group.wait_clock()->start();
     if (config_.capture) captured_.emplace(config_.capture(device_));
   }
   TrainStep(const TrainStep&) = delete;
@@ -263,7 +266,7 @@ class TrainStep {
     return ddpxx::difference_of_replicas(strategy_.replicas(), *group_);
   }
 
-  /// Restarts the clock that measures the next step's `step_ms`.
+  /// Restarts the clock that measures the next step's `step_ms` and this rank's time in it.
   void restart_clock() { clock_.restart(); }
 
   /// After an exception in step(): whether it came before any parameter was stepped, so that the same step may be tried
@@ -307,7 +310,9 @@ class TrainStep {
   /// Continues after step `step`, whose values have been read into state() as far as `held` says; the rest begins anew.
   /// Ranks   Collective.
   void resume_at(std::int64_t step, std::int64_t tokens, const HeldState& held) {
-    log_ = StepLog{group_->size()};  // drops the steps that were under way: they are not those before the snapshot
+    log_ = StepLog{
+        group_->size(),
+        LetsRanksDrift<Strategy>};  // drops the steps that were under way: they are not those before the snapshot
     last_step_ = {};
     averaged_model_.resume_at(step, held.average);
     step_ = step;
@@ -331,6 +336,10 @@ class TrainStep {
     if (!SkipsSteps<Optimizer>)
       throw Error{Errc::config, setting + type_name<Optimizer>() +
                                     " cannot leave out a step: set spike_factor=0, or choose AdamW, Adam, SGD or Lion"};
+    if (LetsRanksDrift<Strategy>)
+      throw Error{Errc::config, setting + "under " + type_name<Strategy>() +
+                                    " each rank has gradients of its own, and would leave out steps alone: set "
+                                    "spike_factor=0"};
     if (config.capture)
       throw Error{Errc::config,
                   setting + "a captured step cannot be left out: set spike_factor=0, or training.cuda_graph=false"};
@@ -395,14 +404,16 @@ class TrainStep {
     // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
     if constexpr (LetsRanksDrift<Strategy>) last_step_.norm = norm;
     const auto lap = clock_.take();
-    if (config_.times_ranks) last_step_.time = RankTime{.own_ms = lap.own_ms, .data_ms = notes.data_ms};
+    // On a GPU the host may wait for data while the stream waits for other ranks.
+    if (config_.rank_times)
+      last_step_.time = RankTime{.own_ms = lap.own_ms, .data_ms = std::min(notes.data_ms, lap.own_ms)};
     log_.push({.step = step_,
                .epoch = notes.epoch,
                .learning_rate = parameter_step_.learning_rate(),
                .skipped_steps = last_step_.skipped.defined() ? std::optional<std::int64_t>{0} : std::nullopt,
                .step_ms = lap.step_ms,
                .samples = notes.samples,
-               .rank_times = std::vector<RankTime>(config_.times_ranks ? static_cast<std::size_t>(group_->size()) : 0)},
+               .rank_times = std::vector<RankTime>(config_.rank_times ? static_cast<std::size_t>(group_->size()) : 0)},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
   }

@@ -8,7 +8,6 @@
 #include <optional>
 #include <ranges>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -103,8 +102,9 @@ class Trainer {
   /// Checks all settings, as parse_config does, and the rules between them. A program may call it before it forms a
   /// group; a trainer calls it before it sends anything.
   ///
-  /// Errors  `config`, with all that is wrong; for check_replicas_every where ranks hold no copies; for grad_norm_clip
-  ///         where parameters are stepped in backward; for what the strategy refuses.
+  /// Errors  `config`, with all that is wrong; for check_replicas_every where ranks hold no copies; for spike_factor
+  ///         where a step cannot be left out; for grad_norm_clip where parameters are stepped in backward; for what the
+  ///         strategy refuses.
   static void check(const Config& config) {
     check_trainer_config(config);
     if (config.training.check_replicas_every > 0 && !HoldsReplicas<Strategy>)
@@ -123,7 +123,8 @@ class Trainer {
         config_{checked(config, record, parts, group, model.get(), dataset.get())},
         record_{record},
         parts_{std::move(parts)},
-        hosts_{config.training.slow_rank_factor > 0 ? all_gather_text(host_name(), group) : std::vector<std::string>{}},
+        hosts_{config.training.slow_rank_factor > 0 && group.size() > 1 ? all_gather_text(host_name(), group)
+                                                                        : std::vector<std::string>{}},
         deterministic_{config.training.deterministic ? std::make_unique<DeterministicMode>(group.device()) : nullptr},
         step_{group, std::move(model), step_config(config)},
         micro_batches_{micro_batches(config.batch_size, config.training, group.size())},
@@ -401,7 +402,7 @@ class Trainer {
             .fused_clip = config.training.fused_clip,
             .spike_factor = config.training.spike_factor,
             .ema_decay = config.training.ema_decay,
-            .times_ranks = config.training.slow_rank_factor > 0,
+            .rank_times = config.training.slow_rank_factor > 0,
             .optimizer = config.optimizer,
             .precision = config.precision,
             .strategy = config.strategy,
@@ -530,19 +531,11 @@ class Trainer {
     if (done.stop_asked) stop_.agree();
     save_due_ = save_due_ || done.save_due;
     if (done.snapshot_written) snapshots_.advance(done.row.step, steps_done());
-    if (done.skipped && config_.training.spike_factor > 0) tell_of_skipped(done.row);
     if (report_.empty()) return;
     done.row.peak_memory_bytes = peak_resident_bytes();
     done.row.state_bytes = step_.state_bytes();
     done.row.gpu = gpu_memory(step_.device());
     report_.show(done.row);
-  }
-
-  void tell_of_skipped(const StepDone& row) const {
-    std::ostringstream norm;
-    norm << "their norm is " << row.grad_norm << ", far above the average";
-    log_.info("step " + std::to_string(row.step) + " was left out because of its gradients: " +
-              (row.grad_norm > 0 ? norm.str() : "one of them is not finite"));
   }
 
   /// Sets step, number of tokens and place in the data to those of the snapshot whose state was loaded.

@@ -89,8 +89,8 @@ struct TrainingConfig {
             "more before each snapshot; 0 makes none",
             at_least(0), Unit::steps, Resume::free),
         field<&TrainingConfig::slow_rank_factor>(
-            "Warn of a rank that by itself needs more than this many times the median rank's time for a step, such as "
-            "1.2; 0 measures no rank",
+            "Warn of a rank whose own time for a step, without its waits for other ranks, is more than this many times "
+            "the median rank's, such as 1.2; 0 measures none",
             at_least(0.0), Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::csv>("CSV file of one row a step; empty is none", Output::file, Resume::free),

@@ -57,7 +57,8 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
   if (config.spike_factor > 0 && config.spike_factor <= 1)
     errors.push_back({"spike_factor", "ordinary steps would be left out: set it to more than 1, such as 4, or to 0"});
   if (config.slow_rank_factor > 0 && config.slow_rank_factor <= 1)
-    errors.push_back({"slow_rank_factor", "the median rank itself would be slow: set it to more than 1, or to 0"});
+    errors.push_back({"slow_rank_factor",
+                      "a rank as fast as the median would count as slow: set it to more than 1, such as 1.2, or to 0"});
   if (config.global_batch_size > 0 && config.accumulation_steps > 1)
     errors.push_back({"accumulation_steps", "follows from global_batch_size: set one of the two"});
   if (config.cuda_graph && config.accumulation_steps > 1)
