@@ -14,6 +14,7 @@
 #include <ddpxx/train/run_folder_inl.hpp>
 #include <ddpxx/train/run_state_inl.hpp>
 #include <ddpxx/train/same_run_inl.hpp>
+#include <ddpxx/train/step_profiler_inl.hpp>
 #include <ddpxx/train/stop_request_inl.hpp>
 #include <ddpxx/train/time_plan_inl.hpp>
 #include <ddpxx/train/training_settings_inl.hpp>

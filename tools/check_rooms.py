@@ -21,7 +21,7 @@ LIBRARIES = {
     "caffe2": r"caffe2/serialize/",
     "nlohmann-json": r"nlohmann/",
     "parallel loops": r"ATen/(CPUGeneratorImpl|Parallel)\.h",
-    "profiler": r"torch/csrc/profiler/",
+    "profiler": r"torch/csrc/(profiler/|autograd/profiler_kineto\.h)",
     "range-v3": r"range/v3/",
     "tensors": r"ATen/(core/Tensor|TensorOperators)\.h|ATen/ops/\w+\.h|c10/",
     "torch::nn::Module": r"torch/nn/(?!module_holder)\w+(/\w+)*\.h",

@@ -95,8 +95,9 @@ class SnapshotDiff {
 
   /// Leaves out from where and to where the runs went: two places of snapshots have different names in any case.
   void compare_settings() {
-    constexpr std::array<std::string_view, 6> kPlaces{"snapshot.name", "training.save_dir",    "training.metrics",
-                                                      "training.csv",  "training.tensorboard", "run_folder"};
+    constexpr std::array<std::string_view, 7> kPlaces{"snapshot.name", "training.save_dir",    "training.metrics",
+                                                      "training.csv",  "training.tensorboard", "training.profile",
+                                                      "run_folder"};
     std::map<std::string, std::array<std::string, 2>> values;
     for (const auto& setting : ours_.manifest->run.settings) values[setting.path][0] = setting.value;
     for (const auto& setting : theirs_.manifest->run.settings) values[setting.path][1] = setting.value;

@@ -180,7 +180,7 @@ inline ddpxx::RecordedSettings settings_of_snapshot(const CommandLine& command,
     put("training.save_dir", choice.place);
   } else {
     for (const char* written :
-         {"save_dir", "save_every", "save_every_epochs", "save_every_time", "metrics", "csv", "tensorboard"})
+         {"save_dir", "save_every", "save_every_epochs", "save_every_time", "metrics", "csv", "tensorboard", "profile"})
       drop(std::string{"training."} + written);
   }
   put("snapshot.name", from);

@@ -81,7 +81,8 @@ void write_nothing(RunConfig& config) {
   config.training.save_every_time = 0;
   config.training.ema_decay = 0;  // the average, if there is one, has become the parameters
   config.training.cuda_graph = false;
-  for (auto* file : {&config.training.metrics, &config.training.csv, &config.training.tensorboard}) file->clear();
+  auto& training = config.training;
+  for (auto* place : {&training.metrics, &training.csv, &training.tensorboard, &training.profile}) place->clear();
   config.early_stopping = {};
   config.run_folder.clear();
 }

@@ -159,6 +159,7 @@ struct RunConfig {
                                   {"training.metrics", training.metrics},
                                   {"training.csv", training.csv},
                                   {"training.tensorboard", training.tensorboard},
+                                  {"training.profile", training.profile},
                                   {"run_folder", run_folder == "." || run_folder == "./" ? "" : run_folder}}))
           errors.push_back(std::move(error));
     if (init_from == "scratch")

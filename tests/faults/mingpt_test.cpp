@@ -666,7 +666,8 @@ TEST_F(Mingpt, WarnsOfWeightsThatItDoesNotTakeBesideASnapshot) {
 TEST_F(Mingpt, EndsWith2ForAPlaceOfOutputAmongTheTexts) {
   folder_.file("books/a.txt", StartedProgram::text_of(text_));
   const auto books = (folder_ / "books").string();
-  for (const char* output : {"training.save_dir", "training.metrics", "training.tensorboard", "run_folder"}) {
+  for (const char* output :
+       {"training.save_dir", "training.metrics", "training.tensorboard", "training.profile", "run_folder"}) {
     const auto inside = std::string{output} + '=' + books + "/../books/run";
     const auto refused = alone({"data.path=" + books + '/', inside});
     EXPECT_EQ(refused.code, 2) << output;

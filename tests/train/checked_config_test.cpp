@@ -72,10 +72,16 @@ TEST(TheConfigOfATrainer, IsRefusedForAHomeFolderThatNoShellHasNamed) {
   EXPECT_EQ(refusal<Plain>(config),
             "training.save_dir: \"~/runs\": ~ is no home folder here, since no shell has replaced it: write $HOME/runs "
             "as an argument, ${oc.env:HOME}/runs in a file, or ./~/runs for a folder with the name ~");
-  config.training = {.save_dir = "./~/runs", .metrics = "~rows", .csv = "~/rows.csv", .tensorboard = "~"};
+  config.training = {
+      .save_dir = "./~/runs", .metrics = "~rows", .csv = "~/rows.csv", .tensorboard = "~", .profile = "~/p"};
   const auto both = refusal<Plain>(config);
   EXPECT_TRUE(both.starts_with("training.csv: \"~/rows.csv\": ~ is ")) << both;
   EXPECT_NE(both.find("\ntraining.tensorboard: \"~\": ~ is "), std::string::npos) << both;
+  EXPECT_NE(both.find("\ntraining.profile: \"~/p\": ~ is "), std::string::npos) << both;
+  config.training = {.profile = "s3://bucket/p", .cuda_graph = true};
+  EXPECT_EQ(refusal<Plain>(config),
+            "training.profile: \"s3://bucket/p\" is in a bucket: name a folder on a disk\n"
+            "training.profile: a step that is replayed as a CUDA graph does not show its parts: set cuda_graph=false");
 }
 
 TEST(TheConfigOfATrainer, IsRefusedInEveryPart) {

@@ -20,6 +20,7 @@ ALLOWED = {
     "launch/": "logs and tables of a launcher, which no run reads",
     "observe/row_file.hpp": "rows; the next start removes the incomplete row that a kill leaves",
     "observe/tensorboard.hpp": "a folder, which the next start makes if it is missing",
+    "train/step_profiler.hpp": "a folder, and a profile that no run reads and a later one replaces",
     "core/file.hpp ~TemporaryFile": "it leaves a file with a temporary name, which a later start removes",
     "core/file.hpp unlink_if_left": "it leaves a file with a temporary name, which a later start removes",
     "core/file.hpp open_to_append": "a log, a lock or the name of an owner, on which no snapshot depends",

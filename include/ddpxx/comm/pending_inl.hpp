@@ -15,6 +15,7 @@
 
 #include <ddpxx/comm/different_calls.hpp>
 #include <ddpxx/comm/pending.hpp>
+#include <ddpxx/comm/trace_span.hpp>
 #include <ddpxx/comm/wait_clock.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -70,6 +71,7 @@ DDPXX_INLINE void Pending::wait() {
   if (failure_) throw_failure();
   const auto work = std::exchange(work_, {});
   if (!work) return;
+  const TraceSpan span{"wait for", call_.op};
   auto& progress = own_progress();
   progress.note_wait(call_.op, call_.bytes);
   try {

@@ -11,7 +11,7 @@ namespace ddpxx {
 /// With a frame: `Trainer::fit` takes the signals of `kStopSignals` while it can save (`StopSignals`); `connect`
 /// chooses the number of threads (`share_cores`), keeps freed memory (`keep_freed_blocks`), allocates tensors
 /// without gaps between them (`use_tensor_allocator`), silences the backends' own log (`quiet_backend_log`), except for
-/// NCCL's errors, and ignores SIGPIPE.
+/// NCCL's errors, and ignores SIGPIPE; a `StepProfiler` on a CPU silences the profiler's log.
 class ProgramFrame {
  public:
   ProgramFrame() noexcept { ++count_; }

@@ -15,6 +15,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/SmallVector.h>
 
+#include <ddpxx/comm/trace_span.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/parallel/concept.hpp>
@@ -43,6 +44,7 @@ class GradientPass {
   /// The loss of a batch, with autograd where it is on, and the model's metrics of it.
   template <class Batch>
   Loss loss_of(const Batch& batch) {
+    const TraceSpan span{"forward"};
     [[maybe_unused]] const auto scope = precision_->forward_scope(device_.type());
     std::mutex mutex;                                    // a strategy may compute parts of a batch in several threads
     c10::SmallVector<std::vector<NamedSum>, 1> metrics;  // one for each part
@@ -132,6 +134,7 @@ class GradientPass {
     step.loss = step.loss.defined() ? step.loss + loss.sum.detach() : loss.sum.detach();
   }
   void backward(const at::Tensor& loss, const at::Tensor& targets) {
+    const TraceSpan span{"backward"};
     loss.backward(parameter_step_->scaled(StepFacts::seed(loss, targets, world_size_)));
   }
 

@@ -16,6 +16,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/trace_span.hpp>
 #include <ddpxx/flat/flat_model.hpp>
 #include <ddpxx/optim/clip.hpp>
 #include <ddpxx/optim/concept.hpp>
@@ -129,6 +130,7 @@ class ParameterStep {
   ///
   /// Ranks   Collective.
   Stepped step(const at::Tensor& found_inf, [[maybe_unused]] CapturedStep* captured) {
+    const TraceSpan span{"optimizer"};
     if constexpr (steps_in_backward<Strategy>) {
       return {norm_of_parts(), {}};
     } else {

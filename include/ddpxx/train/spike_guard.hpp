@@ -21,7 +21,7 @@ namespace ddpxx {
 /// norm has a weight of 1/20 in the average, and the first ones count as in an ordinary mean.
 class SpikeGuard {
  public:
-  /// In this many first steps only norms that are not finite are found.
+  /// During this many first steps only norms that are not finite count as spikes.
   static constexpr int kFirstSteps = 20;
 
   SpikeGuard(double factor, at::Device device)

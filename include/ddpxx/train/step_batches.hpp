@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/trace_span.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/concept.hpp>
 #include <ddpxx/data/cursor.hpp>
@@ -65,6 +66,7 @@ class StepBatches {
   /// Returns this rank's batches of the next step, and moves the cursor. Where a batch cannot be made, the cursor
   /// stays, and the next call tries the same batches again.
   std::vector<BatchOf<Dataset>> next() {
+    const TraceSpan span{"data"};
     const auto asked = Clock::now();
     try {
       if (!next_batch_) start_loader();

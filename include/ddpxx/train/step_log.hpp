@@ -33,7 +33,7 @@ struct CompletedStep {
 class StepLog {
  public:
   static constexpr std::size_t kKeptBack = 2;
-  /// So many steps left out one after the other end the run: neither the loss scale nor a batch is the cause then.
+  /// The run ends after this many steps in a row that were left out: neither the loss scale nor a batch is the cause.
   static constexpr std::int64_t kMaxSkipped = 100;
 
   /// `ranks_skip_alone` says whether a rank may leave out a step that others do.

@@ -76,9 +76,9 @@ struct StepNotes {
 ///
 /// Ranks   Collective: every rank makes one of the same configuration, and calls the same functions in the same order.
 /// Errors  `config` for grad_norm_clip where parameters are stepped in backward, for spike_factor where a step cannot be
-///         left out, for `capture` where the strategy or the
-///         optimizer cannot be captured, for parameter_groups that the optimizer does not take, for a model that is on
-///         another device than the group, and for what the strategy refuses; those of the parts; those of `StepLog`.
+///         left out, for `capture` where the strategy or the optimizer cannot be captured, for parameter_groups that
+///         the optimizer does not take, for a model that is on another device than the group, and for what the strategy
+///         refuses; those of the parts; those of `StepLog`.
 template <class Model, class Optimizer = AdamW, class Precision = Float32, class Strategy = DDP>
 class TrainStep {
   static_assert(explain_optimizer<Optimizer>() && explain_precision<Precision>() && explain_strategy<Strategy>());

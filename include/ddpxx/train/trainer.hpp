@@ -20,6 +20,7 @@
 #include <ddpxx/comm/on_every_rank.hpp>
 #include <ddpxx/comm/on_rank_zero.hpp>
 #include <ddpxx/comm/text.hpp>
+#include <ddpxx/comm/trace_span.hpp>
 #include <ddpxx/core/config_record.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>
@@ -56,6 +57,7 @@
 #include <ddpxx/train/recorded_settings.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/step_capture.hpp>
+#include <ddpxx/train/step_profiler.hpp>
 #include <ddpxx/train/stop_request.hpp>
 #include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer_config.hpp>
@@ -145,6 +147,7 @@ class Trainer {
                    open_storage,
                    [this](const SnapshotSaved& saved) { report_.show(saved); },
                    [this](std::int64_t step) { evaluations_.forget_snapshot(step); }},
+        profiler_{detail::make_profiler(config_.training, group, step_.device())},
         limits_{config.training},
         evaluations_{parts_.validation,
                      group,
@@ -232,6 +235,7 @@ class Trainer {
                   ": nothing left to do; set a larger training.max_steps or max_epochs to train on, or " +
                   (is_saved() ? "another training.save_dir to begin anew" : "begin with an earlier snapshot"));
     }
+    if (profiler_) profiler_->begin();
     begin_report();
     // In a model that trains, a part such as a frozen one may be in evaluation mode.
     if (!step_.model().is_training()) step_.model().train();
@@ -244,21 +248,23 @@ class Trainer {
   /// statistics may count them twice. To leave a batch out, step on others with step(batches).
   void step() {
     expect_no_evaluation_in_step();
-    const auto before = batches_.cursor();
-    const auto batches = batches_.next();
-    const auto steps = steps_done();
-    try {
-      do_step(batches, before.epoch, batches_.cursor().epoch != before.epoch);
-    } catch (...) {
-      if (steps_done() == steps && step_.can_try_again()) batches_.seek(before);
-      throw;
-    }
+    profiled([this] {
+      const auto before = batches_.cursor();
+      const auto batches = batches_.next();
+      const auto steps = steps_done();
+      try {
+        do_step(batches, before.epoch, batches_.cursor().epoch != before.epoch);
+      } catch (...) {
+        if (steps_done() == steps && step_.can_try_again()) batches_.seek(before);
+        throw;
+      }
+    });
   }
   /// One optimizer step on micro-batches from elsewhere; the place in the dataset stays as it is.
   template <std::ranges::forward_range Batches>
   void step(const Batches& batches) {
     expect_no_evaluation_in_step();
-    do_step(batches, batches_.cursor().epoch, false);
+    profiled([&] { do_step(batches, batches_.cursor().epoch, false); });
   }
 
   /// Whether max_steps or max_epochs is reached, or the ranks have agreed to end earlier: a rank's time is over, one of
@@ -362,6 +368,7 @@ class Trainer {
   /// Ranks   Collective.
   void close() {
     read_all_steps();
+    if (profiler_) profiler_->finish();
     if (reached_limit()) stop_.dismiss();
     if (stop_.is_agreed()) {
       stop_.answer(*group_);
@@ -457,6 +464,18 @@ class Trainer {
   bool wants_last_evaluation() const {
     return config_.training.eval_every > 0 && steps_done() > 0 && !had_ended_ &&
            (reached_limit() || (votes_to_stop_ && !stop_.is_agreed()));
+  }
+
+  /// Runs the body of a step, as a part of a profile where one is asked for. Starting and writing a profile are no part
+  /// of a step's time.
+  void profiled(const auto& body) {
+    if (!profiler_) return body();
+    if (profiler_->begin_step(steps_done() + 1)) step_.restart_clock();
+    {
+      const TraceSpan span{"ProfilerStep#" + std::to_string(steps_done() + 1)};  // as torch.profiler calls it
+      body();
+    }
+    if (profiler_->end_step()) step_.restart_clock();
   }
 
   /// One optimizer step on batches of `epoch`; `ends_epoch` says whether they are its last.
@@ -612,6 +631,7 @@ class Trainer {
   Log log_;
   RunReport report_;
   TrainingSnapshots snapshots_;
+  std::unique_ptr<StepProfiler> profiler_;  ///< Null unless training.profile is set.
   TrainingLimits limits_;
   Evaluations<Dataset> evaluations_;
   StopRequest stop_;

@@ -35,6 +35,9 @@ struct TrainingConfig {
   std::string metrics = {};
   std::string csv = {};
   std::string tensorboard = {};
+  std::string profile = {};
+  std::int64_t profile_after = 10;
+  std::int64_t profile_steps = 3;
   std::string device = "auto";
   bool deterministic = false;
   bool cuda_graph = false;
@@ -96,6 +99,13 @@ struct TrainingConfig {
         field<&TrainingConfig::csv>("CSV file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::tensorboard>("Folder of event files for TensorBoard; empty is none", Output::folder,
                                             Resume::free),
+        field<&TrainingConfig::profile>(
+            "Folder for a profile of some steps by each rank, in Chrome's trace format; empty is none", Output::folder,
+            Resume::free),
+        field<&TrainingConfig::profile_after>(
+            "Number of steps to run before the profile begins, counted from the start of the program", at_least(0),
+            Unit::steps, Resume::free),
+        field<&TrainingConfig::profile_steps>("Number of steps to profile", at_least(1), Unit::steps, Resume::free),
         field<&TrainingConfig::device>(
             "Where to compute: auto takes this rank's GPU if the build has CUDA and one is there",
             choices("auto", "cpu", "cuda"), Resume::free),

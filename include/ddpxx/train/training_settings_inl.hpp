@@ -46,10 +46,13 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
       errors.push_back({field, "\"" + *path +
                                    "\" is in a bucket, and rows are added one by one to a file of a disk: name a place "
                                    "on a disk, and give save_dir alone the bucket"});
+  if (is_in_bucket(config.profile))
+    errors.push_back({"profile", "\"" + config.profile + "\" is in a bucket: name a folder on a disk"});
   for (const auto& [field, path] : {std::pair{"save_dir", &config.save_dir},
                                     {"metrics", &config.metrics},
                                     {"csv", &config.csv},
-                                    {"tensorboard", &config.tensorboard}})
+                                    {"tensorboard", &config.tensorboard},
+                                    {"profile", &config.profile}})
     if (const auto problem = problem_of_tilde(*path); !problem.empty()) errors.push_back({field, problem});
   if (config.eval_samples > 0 && config.eval_every == 0)
     errors.push_back(
@@ -61,6 +64,9 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
                       "a rank as fast as the median would count as slow: set it to more than 1, such as 1.2, or to 0"});
   if (config.global_batch_size > 0 && config.accumulation_steps > 1)
     errors.push_back({"accumulation_steps", "follows from global_batch_size: set one of the two"});
+  if (config.cuda_graph && !config.profile.empty())
+    errors.push_back(
+        {"profile", "a step that is replayed as a CUDA graph does not show its parts: set cuda_graph=false"});
   if (config.cuda_graph && config.accumulation_steps > 1)
     errors.push_back({"cuda_graph", "a step is captured with one batch, and accumulation_steps is " +
                                         std::to_string(config.accumulation_steps) +
