@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <span>
@@ -21,11 +22,13 @@
 #include <torch/torch.h>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/nccl.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/wait_clock.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/add_norm.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
@@ -49,6 +52,8 @@
 #include <ddpxx/train/gpu_memory.hpp>
 #include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer.hpp>
+
+#include "../temporary_folder.hpp"
 
 namespace ddpxx::gpu_test {
 namespace {
@@ -249,10 +254,12 @@ class NoWaiting {
 };
 
 template <class Strategy>
-void expect_no_waiting(Group& group) {
+void expect_no_waiting(Group& group, double spike_factor = 0) {
   SCOPED_TRACE(c10::demangle(typeid(Strategy).name()));
   const auto model = make_model();
-  Train<Strategy> trainer{group, model, std::make_shared<const Tokens>(), config<Strategy>(20)};
+  auto settings = config<Strategy>(20);
+  settings.training.spike_factor = spike_factor;
+  Train<Strategy> trainer{group, model, std::make_shared<const Tokens>(), settings};
   for (int step = 0; step < 5; ++step) trainer.step();
   {
     const NoWaiting no_waiting;
@@ -273,6 +280,41 @@ TEST_F(Steps, WaitForNothing) {
   expect_no_waiting<ZeRO2>(group);
   expect_no_waiting<FSDP>(group);
   group.leave();
+}
+
+TEST_F(Steps, ThatMayBeLeftOutForTheirGradientsWaitForNothing) {
+  Group alone{{}, {}, kGPU};
+  expect_no_waiting<SingleDevice>(alone, 4);
+  auto group = nccl_group();
+  expect_no_waiting<FSDP>(group, 4);
+  group.leave();
+}
+
+TEST_F(Steps, CountAWaitForAsLongAsTheStreamStandsStill) {
+  WaitClock clock{kGPU};
+  clock.start();
+  clock.count([] {});
+  c10::cuda::device_synchronize();
+  const double before = clock.milliseconds();
+  clock.count([] { at::cuda::sleep(100'000'000); });  // some 50 ms
+  c10::cuda::device_synchronize();
+  EXPECT_GT(clock.milliseconds(), before + 10);
+}
+
+TEST_F(Steps, OfAProfileShowTheirKernels) {
+  const TemporaryFolder folder;
+  Group alone{{}, {}, kGPU};
+  auto settings = config<SingleDevice>(6);
+  settings.training.profile = folder.path().string();
+  settings.training.profile_after = 2;
+  settings.training.profile_steps = 2;
+  Train<SingleDevice> trainer{alone, make_model(), std::make_shared<const Tokens>(), settings};
+  trainer.fit();
+  std::ifstream file{folder / "rank-0.steps-3-4.pt.trace.json"};
+  const auto trace = nlohmann::json::parse(file);
+  int kernels = 0;
+  for (const auto& event : trace.at("traceEvents")) kernels += event.value("cat", "") == "kernel" ? 1 : 0;
+  EXPECT_GT(kernels, 20);
 }
 
 template <class Strategy>
