@@ -6,8 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/fill/parsing.hpp>
+#include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/log.hpp>
 
 #include "filled.hpp"
 
@@ -254,6 +257,17 @@ TEST(Problems, PastAHundredAreOnlyCounted) {
   EXPECT_NE(problems.find("t.yaml:100:1: zebra99"), std::string::npos);
   EXPECT_EQ(problems.find("zebra100:"), std::string::npos);
   EXPECT_TRUE(problems.ends_with("\nand 150 more"));
+}
+
+TEST(Notices, PastAHundredAreOnlyCounted) {
+  std::vector<std::string> lines;
+  set_log_sink([&](const LogLine& line) { lines.emplace_back(line.text); });
+  print_notices({250, ConfigProblem{.text = "is set twice"}});
+  print_notices({100, ConfigProblem{.text = "is set twice"}});
+  set_log_sink({});
+  ASSERT_EQ(lines.size(), 201U);
+  EXPECT_EQ(lines[99], "is set twice");
+  EXPECT_EQ(lines[100], "and 150 more");
 }
 
 TEST(RulesBetweenFields, AreReportedWithThePathAndOriginOfTheValue) {

@@ -49,9 +49,10 @@ namespace ddpxx::detail {
 
 inline void print_notices(const std::vector<ConfigProblem>& notices) {
   if (!is_first_rank()) return;
-  for (const auto& notice : notices)
+  for (const auto& notice : std::span{notices}.first(std::min(notices.size(), kMaxProblems)))
     Log{0}.info((notice.place.source ? to_text(notice.place) + ": " : "") +
                 (leaves_key_open(notice.place) && !notice.path.empty() ? notice.path + ": " : "") + notice.text);
+  if (notices.size() > kMaxProblems) Log{0}.info("and " + std::to_string(notices.size() - kMaxProblems) + " more");
 }
 
 /// Prints the problems that would keep the program from running with a configuration that it shows.

@@ -98,7 +98,7 @@ inline std::string to_text(const ConfigProblem& problem) {
   return text;
 }
 
-/// Maximum number of problems in a report.
+/// Maximum number of problems, or of notices, in a report.
 inline constexpr std::size_t kMaxProblems = 100;
 
 /// The problems ordered by source and position; problems about defaults come last.
