@@ -40,7 +40,7 @@ class CsvFile : public Observer {
   std::vector<std::string> columns_;
   std::set<std::string> left_out_;  ///< Metrics without a column.
   bool has_gpu_ = false;
-  bool times_ranks_ = false;
+  bool has_rank_times_ = false;
 };
 
 }  // namespace ddpxx

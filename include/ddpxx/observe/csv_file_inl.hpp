@@ -118,7 +118,7 @@ DDPXX_INLINE std::string CsvFile::name() const { return "the CSV file"; }
 DDPXX_INLINE void CsvFile::on_begin(const RunBegan& run) {
   columns_.clear();
   has_gpu_ = !run.gpu.empty();
-  times_ranks_ = !run.hosts.empty();
+  has_rank_times_ = !run.hosts.empty();
   if (!run.goes_on) return file_.set_old_rows_aside();
   file_.resume_at(run.step, run.saved_at);
   columns_ = detail::cells_of(file_.first_line());
@@ -175,7 +175,7 @@ DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metric
     columns_.assign(detail::kCsvColumns.begin(), detail::kCsvColumns.end());
     if (has_gpu_ || cells.has("gpu_peak_bytes"))
       columns_.insert(columns_.end(), detail::kCsvColumnsOfGpu.begin(), detail::kCsvColumnsOfGpu.end());
-    if (times_ranks_ || cells.has("slowest_rank"))
+    if (has_rank_times_ || cells.has("slowest_rank"))
       columns_.insert(columns_.end(), detail::kCsvColumnsOfRanks.begin(), detail::kCsvColumnsOfRanks.end());
     for (const char* of_event : {"", "val_"})
       for (const auto& metric : metrics) columns_.push_back(of_event + metric.name);
