@@ -30,6 +30,7 @@
 #include <ddpxx/train/averaged_model.hpp>
 #include <ddpxx/train/captured_step.hpp>
 #include <ddpxx/train/check_group_device.hpp>
+#include <ddpxx/train/check_step.hpp>
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/gradient_pass.hpp>
@@ -95,6 +96,8 @@ class TrainStep {
                 "StepInBackward cannot leave a step out, which a scaled loss needs: that is known when all gradients "
                 "are there, and then the first have been stepped. Choose AutocastBF16, or the strategy alone");
 
+  using Stepper = typename ParameterStep<Optimizer, Precision, Strategy>::Stepper;
+
  public:
   struct Config {
     double grad_norm_clip = 1.0;   ///< Largest global gradient norm; 0 does not clip.
@@ -111,17 +114,7 @@ class TrainStep {
   };
 
   /// Throws what the constructor refuses before it sends anything.
-  static void check(const Config& config) {
-    if (steps_in_backward<Strategy> && config.grad_norm_clip > 0)
-      throw Error{Errc::config,
-                  "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
-                  "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
-                  "strategy alone"};
-    if (config.spike_factor > 0) check_spikes(config);
-    check_parameter_groups<Optimizer>(config.parameter_groups);
-    if (config.capture) check_capture(config);
-    if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);
-  }
+  static void check(const Config& config) { detail::check_step<Optimizer, Stepper, Strategy>(config); }
 
   TrainStep(Group& group, std::shared_ptr<Model> model, const Config& config)
       : group_{&group},
@@ -325,39 +318,6 @@ class TrainStep {
   }
 
  private:
-  using Stepper = typename ParameterStep<Optimizer, Precision, Strategy>::Stepper;
-
-  static void check_spikes(const Config& config) {
-    const std::string setting = "training.spike_factor: ";
-    if (steps_in_backward<Strategy>)
-      throw Error{Errc::config, setting +
-                                    "StepInBackward has stepped the first parameters before it knows the norm of all "
-                                    "gradients: set spike_factor=0, or choose the strategy alone"};
-    if (!SkipsSteps<Optimizer>)
-      throw Error{Errc::config, setting + type_name<Optimizer>() +
-                                    " cannot leave out a step: set spike_factor=0, or choose AdamW, Adam, SGD or Lion"};
-    if (LetsRanksDrift<Strategy>)
-      throw Error{Errc::config, setting + "under " + type_name<Strategy>() +
-                                    " each rank has gradients of its own, and would leave out steps alone: set "
-                                    "spike_factor=0"};
-    if (config.capture)
-      throw Error{Errc::config,
-                  setting + "a captured step cannot be left out: set spike_factor=0, or training.cuda_graph=false"};
-  }
-  static void check_capture(const Config& config) {
-    bool can_be_captured = false;
-    if constexpr (CanBeCaptured<Strategy> && !steps_in_backward<Strategy>)
-      can_be_captured = Strategy::can_be_captured(config.strategy);
-    if (!can_be_captured)
-      throw Error{Errc::config, "training.cuda_graph: a step under " + type_name<Strategy>() +
-                                    " cannot be captured, because it communicates, steps in backward, or computes "
-                                    "layers again: choose SingleDevice alone, or set cuda_graph=false"};
-    if constexpr (!StepsWithLoadedRate<Stepper>)
-      throw Error{Errc::config, "training.cuda_graph: a step of " + type_name<Optimizer>() +
-                                    " cannot be captured, because it reads the learning rate on the host: choose AdamW "
-                                    "or Adam, or set cuda_graph=false"};
-  }
-
   static const Config& checked(const Config& config, const Group& group, const Model* model) {
     check(config);
     if (model == nullptr) throw Error{Errc::config, "a step needs a model, and it is null"};
