@@ -320,7 +320,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{
             {"optimizer.schedule=cos"},
             "argument 1: \"optimizer.schedule=cos\": \"cos\" is not known (allowed: none, constant, linear, cosine, "
-            "wsd or one_cycle); did you mean cosine?"},
+            "wsd, one_cycle or step); did you mean cosine?"},
         Refused{{"precision=bf16-mixed"},
                 "argument 1: \"precision=bf16-mixed\": \"bf16-mixed\" is not known (allowed: fp32, tf32, bf16, fp16, "
                 "bf16_params, float32, bfloat16 or float16); did you mean bf16?"}));

@@ -1,4 +1,4 @@
-// The schedules wsd and one_cycle compared with their definitions, and properties of every schedule.
+// The schedules wsd, one_cycle and step compared with their definitions, and properties of all schedules that end.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -97,10 +97,63 @@ TEST(WSD, ThatFallsOverAllStepsIsLinear) {
     EXPECT_EQ(config.learning_rate_at(step), linear.learning_rate_at(step)) << step;
 }
 
-/// Configurations of every schedule with many settings; all of them pass check().
+// Each list of rates is what this prints, with s = StepLR(o, 3, 0.1), s = ExponentialLR(o, 0.9), and
+// s = SequentialLR(o, [LinearLR(o, 1/4, 1, 3), StepLR(o, 2, 0.5)], [3]), where o = SGD([zeros(1)], lr=6e-4):
+//   for _ in range(N): print(s.get_last_lr()[0]); o.step(); s.step()
+TEST(Step, FallsAsTorchsStepLRAndExponentialLR) {
+  expect_rates({.learning_rate = kPeak, .schedule = Schedule::step, .decay_every = 3, .decay_factor = 0.1},
+               {0.0006, 0.0006, 0.0006, 5.9999999999999995e-05, 5.9999999999999995e-05, 5.9999999999999995e-05, 6e-06,
+                6e-06, 6e-06, 6.000000000000001e-07});
+  expect_rates({.learning_rate = kPeak, .schedule = Schedule::step, .decay_every = 1, .decay_factor = 0.9},
+               {0.0006, 0.00054, 0.000486, 0.0004374, 0.00039366, 0.000354294, 0.0003188646, 0.00028697814,
+                0.000258280326, 0.0002324522934});
+}
+
+TEST(Step, CountsItsStepsFromTheEndOfWarmUp) {
+  expect_rates(
+      {.learning_rate = kPeak, .schedule = Schedule::step, .warmup_steps = 3, .decay_every = 2, .decay_factor = 0.5},
+      {0.00015, 0.0003, 0.00045, 0.0006, 0.0006, 0.0003, 0.0003, 0.00015, 0.00015, 7.5e-05, 7.5e-05, 3.75e-05});
+}
+
+TEST(Step, FallsNoLowerThanTheFinalRate) {
+  const AdamWConfig config{.learning_rate = kPeak,
+                           .schedule = Schedule::step,
+                           .decay_every = 10,
+                           .decay_factor = 0.5,
+                           .final_learning_rate = 1e-4};
+  EXPECT_TRUE(config.check().empty());
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(29), kPeak / 4);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(30), 1e-4);
+  EXPECT_DOUBLE_EQ(config.learning_rate_at(1'000'000'000), 1e-4);
+}
+
+TEST(Step, NeverRisesAfterWarmUpAndStaysBetweenTheFinalRateAndThePeak) {
+  for (const std::int64_t warmup : {0, 1, 7})
+    for (const std::int64_t every : {1, 2, 9, 100})
+      for (const double factor : {0.1, 0.9, 1.0})
+        for (const double end : {0.0, kPeak / 10, kPeak}) {
+          const AdamWConfig config{.learning_rate = kPeak,
+                                   .schedule = Schedule::step,
+                                   .warmup_steps = warmup,
+                                   .decay_every = every,
+                                   .decay_factor = factor,
+                                   .final_learning_rate = end};
+          ASSERT_TRUE(config.check().empty());
+          for (std::int64_t step = warmup; step < 400; ++step) {
+            const auto rate = config.learning_rate_at(step);
+            ASSERT_TRUE(rate >= end && rate <= kPeak) << step;
+            ASSERT_LE(config.learning_rate_at(step + 1), rate) << step;
+            const bool decays = (step + 1 - warmup) % every == 0 && factor < 1 && rate > end && rate > 0;
+            ASSERT_EQ(config.learning_rate_at(step + 1) < rate, decays) << step;
+          }
+        }
+}
+
+/// Configurations of every schedule but step, with many settings; all of them pass check().
 std::vector<AdamWConfig> many_configs() {
   std::vector<AdamWConfig> configs;
-  for (const auto& [schedule, name] : enum_names(Schedule{}))
+  for (const auto& [schedule, name] : enum_names(Schedule{})) {
+    if (schedule == Schedule::step) continue;  // it jumps, and has no last step
     for (const std::int64_t warmup : {0, 1, 2, 7, 40})
       for (const std::int64_t decay : {1, 2, 3, 9, 50, 333})
         for (const double ratio : {0.1, 0.3, 1.0})
@@ -113,6 +166,7 @@ std::vector<AdamWConfig> many_configs() {
                                      .final_learning_rate = end};
             if (config.check().empty()) configs.push_back(config);
           }
+  }
   return configs;
 }
 
@@ -123,7 +177,7 @@ std::string text(const AdamWConfig& config) {
   return out.str();
 }
 
-TEST(EverySchedule, StaysAboveZeroAndBelowThePeakAndKeepsItsLastRate) {
+TEST(EveryScheduleThatEnds, StaysAboveZeroAndBelowThePeakAndKeepsItsLastRate) {
   const auto configs = many_configs();
   ASSERT_GT(configs.size(), 400U);
   for (const auto& config : configs) {
@@ -142,7 +196,7 @@ TEST(EverySchedule, StaysAboveZeroAndBelowThePeakAndKeepsItsLastRate) {
   }
 }
 
-TEST(EverySchedule, ChangesByNoMoreThanItsSlope) {
+TEST(EveryScheduleThatEnds, ChangesByNoMoreThanItsSlope) {
   for (const auto& config : many_configs()) {
     const auto warmup = static_cast<double>(config.warmup_steps), decay = static_cast<double>(config.decay_steps);
     double slope = kPeak / (warmup + 1);
@@ -152,6 +206,7 @@ TEST(EverySchedule, ChangesByNoMoreThanItsSlope) {
         slope = 0;
         break;
       case Schedule::constant:
+      case Schedule::step:
         break;
       case Schedule::linear:
         slope = std::max(slope, kPeak / (decay - warmup));
@@ -198,7 +253,7 @@ TEST(ScheduleRules, NameTheFieldAndTheNumbersThatDoNotFit) {
   config.decay_ratio = 0.004;
   EXPECT_EQ(errors_of(config), (Texts{{"decay_ratio", "is less than one of decay_steps (100)"}}));
   config.decay_steps = 50;  // one error, without errors that follow from it
-  const Texts no_end{{"decay_steps", "must be greater than warmup_steps (50) unless schedule=constant"}};
+  const Texts no_end{{"decay_steps", "must be greater than warmup_steps (50) unless schedule=constant or step"}};
   EXPECT_EQ(errors_of(config), no_end);
   config.schedule = Schedule::one_cycle;
   EXPECT_EQ(errors_of(config), no_end);
@@ -208,10 +263,24 @@ TEST(ScheduleRules, NameTheFieldAndTheNumbersThatDoNotFit) {
             (Texts{{"decay_steps", "does nothing with schedule=constant: choose linear, cosine, wsd or one_cycle"}}));
 }
 
-TEST(ScheduleRules, HoldAFinalRateThatIsNoFallAgainstWsdAndOneCycleOnly) {
+TEST(ScheduleRules, WantTheStepsBetweenDecaysForStepAlone) {
+  const SGDConfig step{.learning_rate = 0.1, .schedule = Schedule::step};
+  EXPECT_EQ(errors_of(step), (Texts{{"decay_every", "must be at least 1 with schedule=step"}}));
+  SGDConfig linear{.schedule = Schedule::linear, .decay_steps = 10, .decay_every = 5};
+  EXPECT_EQ(errors_of(linear), Texts{});
+  EXPECT_EQ(found_in(linear, Severity::warning),
+            (Texts{{"decay_every", "does nothing with schedule=linear: choose step"}}));
+  linear.schedule = Schedule::step;
+  EXPECT_EQ(errors_of(linear), Texts{});
+  EXPECT_EQ(found_in(linear, Severity::warning),
+            (Texts{{"decay_steps", "does nothing with schedule=step: choose linear, cosine, wsd or one_cycle"}}));
+}
+
+TEST(ScheduleRules, HoldAFinalRateThatIsNoFallAgainstSchedulesWithAPeakOnly) {
   for (const auto& [schedule, name] : enum_names(Schedule{})) {
-    const SGDConfig config{.learning_rate = 0.1, .schedule = schedule, .decay_steps = 100, .final_learning_rate = 0.2};
-    const bool has_peak = schedule == Schedule::wsd || schedule == Schedule::one_cycle;
+    const SGDConfig config{
+        .learning_rate = 0.1, .schedule = schedule, .decay_steps = 100, .decay_every = 10, .final_learning_rate = 0.2};
+    const bool has_peak = schedule == Schedule::wsd || schedule == Schedule::one_cycle || schedule == Schedule::step;
     EXPECT_EQ(errors_of(config).size(), has_peak ? 1U : 0U) << name;
   }
 }

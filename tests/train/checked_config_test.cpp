@@ -63,7 +63,7 @@ TEST(TheConfigOfATrainer, IsRefusedForRulesBetweenSettings) {
             "training.save_every: nothing would be saved: set save_dir, the place of the snapshots\n"
             "training.csv: \"s3://bucket/rows.csv\" is in a bucket, and rows are added one by one to a file of a disk: "
             "name a place on a disk, and give save_dir alone the bucket\n"
-            "optimizer.decay_steps: must be greater than warmup_steps (0) unless schedule=constant");
+            "optimizer.decay_steps: must be greater than warmup_steps (0) unless schedule=constant or step");
 }
 
 TEST(TheConfigOfATrainer, IsRefusedForAHomeFolderThatNoShellHasNamed) {

@@ -24,6 +24,8 @@ struct FusedAdamConfig {
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;
   double decay_ratio = 0.1;
+  std::int64_t decay_every = 0;
+  double decay_factor = 0.1;
   double final_learning_rate = 0.0;
 
   static constexpr auto describe() {

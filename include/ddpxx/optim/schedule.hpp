@@ -1,6 +1,7 @@
 // ddpxx/optim/schedule.hpp — the learning rate as a pure function of the step.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <concepts>
@@ -13,12 +14,13 @@
 
 namespace ddpxx {
 
-enum class Schedule { none, constant, linear, cosine, wsd, one_cycle };
+enum class Schedule { none, constant, linear, cosine, wsd, one_cycle, step };
 
 constexpr auto enum_names(Schedule) {
   return std::array{Named{Schedule::none, "none"},     Named{Schedule::constant, "constant"},
                     Named{Schedule::linear, "linear"}, Named{Schedule::cosine, "cosine"},
-                    Named{Schedule::wsd, "wsd"},       Named{Schedule::one_cycle, "one_cycle"}};
+                    Named{Schedule::wsd, "wsd"},       Named{Schedule::one_cycle, "one_cycle"},
+                    Named{Schedule::step, "step"}};
 }
 
 /// A config with the fields that `scheduled_rate` computes a learning rate from.
@@ -30,19 +32,23 @@ concept Scheduled = requires(const C& config) {
   { config.warmup_steps } -> std::convertible_to<std::int64_t>;
   { config.decay_steps } -> std::convertible_to<std::int64_t>;
   { config.decay_ratio } -> std::convertible_to<double>;
+  { config.decay_every } -> std::convertible_to<std::int64_t>;
+  { config.decay_factor } -> std::convertible_to<double>;
 };
 
 /// The learning rate of optimizer step `step`, counted from 0. It does not depend on when the run stops.
-/// With `none` it is `learning_rate` at every step. With constant, linear, cosine and wsd it rises linearly over the
-/// first `warmup_steps` to `learning_rate`, the peak. After warm-up
+/// With `none` it is `learning_rate` at every step. With constant, linear, cosine, wsd and step it rises linearly
+/// over the first `warmup_steps` to `learning_rate`, the peak. After warm-up
 /// - constant stays at the peak;
 /// - linear and cosine decay to `final_learning_rate`, which they reach at `decay_steps` and keep;
-/// - wsd (warm-up, stable, decay) stays at the peak and decays linearly over the last `decay_ratio` of `decay_steps`.
+/// - wsd (warm-up, stable, decay) stays at the peak and decays linearly over the last `decay_ratio` of `decay_steps`;
+/// - step multiplies the rate by `decay_factor` every `decay_every` steps, down to `final_learning_rate`.
 /// one_cycle rises from learning_rate / 25 by half a cosine, and falls by half a cosine. Step warmup_steps - 1 has the
 /// peak; with warmup_steps=0, step 0.3 * decay_steps - 1. Step decay_steps - 1 and all steps after it have
 /// learning_rate / 250000, or `final_learning_rate` if that is above 0. Momentum is not cycled.
 ///
 /// Source  constant, linear, cosine: the arithmetic of nanoGPT's get_lr. wsd: Hu et al. 2024, arXiv:2404.06395.
+///         step: torch.optim.lr_scheduler.StepLR; with decay_every=1 ExponentialLR.
 ///         one_cycle: torch.optim.lr_scheduler.OneCycleLR and its defaults; Smith and Topin 2017, arXiv:1708.07120.
 template <Scheduled Config>
 double scheduled_rate(const Config& config, std::int64_t step);
@@ -55,7 +61,10 @@ consteval auto schedule_fields() {
       field<&Config::warmup_steps>("Optimizer steps of linear warm-up", at_least(0), Unit::steps),
       field<&Config::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
       field<&Config::decay_ratio>("Fraction of decay_steps over which schedule=wsd decays", above(0.0), at_most(1.0)),
-      field<&Config::final_learning_rate>("Learning rate from decay_steps on", at_least(0.0)));
+      field<&Config::decay_every>("Optimizer steps between two decays of schedule=step", at_least(0), Unit::steps),
+      field<&Config::decay_factor>("Factor of each decay of schedule=step", above(0.0), at_most(1.0)),
+      field<&Config::final_learning_rate>("Learning rate from decay_steps on; the lowest one of schedule=step",
+                                          at_least(0.0)));
 }
 
 /// The rules between the fields of a schedule, for an optimizer config's `check()`.
@@ -98,6 +107,11 @@ double scheduled_rate(const Config& config, std::int64_t step) {
   if (step < config.warmup_steps)
     return peak * static_cast<double>(step + 1) / (static_cast<double>(config.warmup_steps) + 1.0);
   if (config.schedule == Schedule::constant) return peak;
+  if (config.schedule == Schedule::step) {
+    const auto decays = (step - config.warmup_steps) / std::max<std::int64_t>(config.decay_every, 1);
+    return std::max<double>(config.final_learning_rate,
+                            peak * std::pow(config.decay_factor, static_cast<double>(decays)));
+  }
   if (step >= config.decay_steps) return config.final_learning_rate;
   const auto begin =
       config.schedule == Schedule::wsd ? config.decay_steps - detail::fall_steps(config) : config.warmup_steps;
@@ -114,9 +128,11 @@ std::vector<FieldError> check_schedule(const Config& config) {
   const auto number = [](std::int64_t n) { return std::to_string(n); };
   const bool has_end = config.decay_steps > config.warmup_steps;
   const bool stays = config.schedule == Schedule::none || config.schedule == Schedule::constant;
-  if (!stays && !has_end)
+  const bool steps = config.schedule == Schedule::step;
+  if (!stays && !steps && !has_end)
     errors.push_back({"decay_steps", "must be greater than warmup_steps (" + number(config.warmup_steps) +
-                                         ") unless schedule=constant"});
+                                         ") unless schedule=constant or step"});
+  if (steps && config.decay_every < 1) errors.push_back({"decay_every", "must be at least 1 with schedule=step"});
   if (config.schedule == Schedule::wsd && has_end) {
     const auto fall = detail::fall_steps(config), room = config.decay_steps - config.warmup_steps;
     if (fall < 1)
@@ -127,16 +143,17 @@ std::vector<FieldError> check_schedule(const Config& config) {
                                            ") and decay_steps (" + number(config.decay_steps) + ")"});
   }
   const auto does_nothing = [&](const char* field, const char* otherwise) {
-    const std::string name = config.schedule == Schedule::none ? "none" : "constant";
+    const std::string name{enum_names(Schedule{})[static_cast<std::size_t>(config.schedule)].name};
     errors.push_back({field, "does nothing with schedule=" + name + ": choose " + otherwise, Severity::warning});
   };
-  if (stays && config.decay_steps > 0) does_nothing("decay_steps", "linear, cosine, wsd or one_cycle");
-  if (stays && config.final_learning_rate > 0) does_nothing("final_learning_rate", "linear, cosine, wsd or one_cycle");
+  if ((stays || steps) && config.decay_steps > 0) does_nothing("decay_steps", "linear, cosine, wsd or one_cycle");
+  if (stays && config.final_learning_rate > 0) does_nothing("final_learning_rate", "another schedule");
+  if (!steps && config.decay_every > 0) does_nothing("decay_every", "step");
   if (config.schedule == Schedule::none && config.warmup_steps > 0) does_nothing("warmup_steps", "another schedule");
-  const bool peaks = config.schedule == Schedule::wsd || config.schedule == Schedule::one_cycle;
+  const bool peaks = config.schedule == Schedule::wsd || config.schedule == Schedule::one_cycle || steps;
   if (peaks && config.final_learning_rate > config.learning_rate)
     errors.push_back(
-        {"final_learning_rate", "must not be above learning_rate, the peak of schedule=wsd and one_cycle"});
+        {"final_learning_rate", "must not be above learning_rate, the peak of schedule=wsd, one_cycle and step"});
   return errors;
 }
 
