@@ -23,6 +23,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/job_store.hpp>
+#include <ddpxx/comm/listen.hpp>
 
 #include "../held_port.hpp"
 

@@ -8,16 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <fcntl.h>
 #include <functional>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <optional>
-#include <poll.h>
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/socket.h>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -26,7 +21,7 @@
 #include <ddpxx/comm/keep_alive.hpp>
 #include <ddpxx/comm/resolve.hpp>
 #include <ddpxx/comm/socket_address.hpp>
-#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/comm/timed_socket.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 
@@ -44,8 +39,8 @@ struct WaitResult {
 ///         After the first two the connection is closed, and every later call fails.
 class JobStoreConnection {
  public:
-  using Clock = std::chrono::steady_clock;
-  using Time = Clock::time_point;
+  using Clock = TimedSocket::Clock;
+  using Time = TimedSocket::Time;
 
   /// How much later than the end of a wait the server's answer may come.
   static constexpr std::chrono::milliseconds kAnswerTime{2'000};
@@ -73,7 +68,7 @@ class JobStoreConnection {
   JobStoreConnection another(Time deadline) const { return another(deadline, options_.interrupt); }
   /// Another connection to the same server, whose waits end when `interrupt` becomes readable (-1: never).
   JobStoreConnection another(Time deadline, int interrupt) const {
-    if (!socket_) throw loss();
+    if (!socket_.is_open()) throw loss();
     auto options = options_;
     options.interrupt = interrupt;
     return open(std::array{SocketAddress::of_peer(socket_.get())}, where_, std::move(options), deadline);
@@ -171,7 +166,7 @@ class JobStoreConnection {
   using Status = detail::StoreStatus;
   using Reader = detail::StoreMessageReader;
 
-  JobStoreConnection(Descriptor socket, std::string where, Options options)
+  JobStoreConnection(TimedSocket socket, std::string where, Options options)
       : socket_{std::move(socket)}, where_{std::move(where)}, options_{std::move(options)} {}
 
   static detail::StoreMessage message(Operation operation) { return detail::StoreMessage{operation}; }
@@ -191,10 +186,6 @@ class JobStoreConnection {
     return std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count(), 0);
   }
 
-  /// Waits until the socket can be read (POLLIN) or written (POLLOUT); returns false at `until`.
-  static bool wait_for(int socket, short events, int interrupt, Time until);
-  /// A connection to one address; empty with errno set if there is no answer.
-  static Descriptor connect_to(const SocketAddress& address, int interrupt, Time until);
   /// Sends the hello; returns the reason if there was no answer.
   std::optional<std::string> introduce(Time until);
 
@@ -206,9 +197,10 @@ class JobStoreConnection {
   }
   /// Sends a message; returns the code and the fields of the answer.
   std::string exchange(detail::StoreMessage message, Time until);
-  void send_all(std::string_view bytes, Time until);
-  /// Fills `bytes`; returns false if the server has closed the connection.
-  bool receive_all(std::span<char> bytes, Time until);
+  void send(std::string_view bytes, Time until) { expect_done(socket_.send(bytes, until)); }
+  void receive(std::span<char> bytes, Time until) { expect_done(socket_.receive(bytes, until)); }
+  /// Closes the connection, and throws, unless a call has ended as wanted.
+  void expect_done(TimedSocket::End end);
   Error silence() const {
     return Error{Errc::peer, "the store at " + where_ +
                                  " accepts the connection but does not answer: its process "
@@ -216,7 +208,7 @@ class JobStoreConnection {
   }
   Error loss() const { return Error{Errc::peer, "the store at " + where_ + " has closed the connection"}; }
 
-  Descriptor socket_;
+  TimedSocket socket_;
   bool lost_ = false;
   std::string where_;
   Options options_;
@@ -243,8 +235,8 @@ inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress
   std::string reason = "the time is over";
   do {
     for (const auto& address : addresses) {
-      auto socket = connect_to(address, options.interrupt, std::min(deadline, Clock::now() + kOneAddress));
-      if (!socket) {
+      auto socket = TimedSocket::connect(address, options.interrupt, std::min(deadline, Clock::now() + kOneAddress));
+      if (!socket.is_open()) {
         reason = std::strerror(errno);
         continue;
       }
@@ -255,8 +247,7 @@ inline JobStoreConnection JobStoreConnection::open(std::span<const SocketAddress
       reason = *failure;
     }
     if (still_trying) still_trying(reason);
-    const auto again = std::min(deadline, Clock::now() + pause);
-    wait_for(-1, 0, options.interrupt, again);
+    TimedSocket::pause(options.interrupt, std::min(deadline, Clock::now() + pause));
     pause = std::min<std::chrono::milliseconds>(pause * 2, std::chrono::milliseconds{500});
   } while (Clock::now() < deadline);
   throw detail::nobody_listens(where, reason);
@@ -267,44 +258,11 @@ inline JobStoreConnection JobStoreConnection::open(const std::string& host, std:
   return open(resolve(host, port, deadline), store_url(host, port), std::move(options), deadline);
 }
 
-inline bool JobStoreConnection::wait_for(int socket, short events, int interrupt, Time until) {
-  while (true) {
-    const auto left = std::min<std::int64_t>(from_now(until), 1'000'000);
-    std::array<pollfd, 2> waits{{{socket, events, 0}, {interrupt, POLLIN, 0}}};  // poll ignores a descriptor of -1
-    ::poll(waits.data(), waits.size(), static_cast<int>(left));
-    if (waits[1].revents != 0) throw Error{Errc::stopped, "interrupted while waiting for the store"};
-    if (waits[0].revents != 0) return true;
-    if (Clock::now() >= until) return false;
-  }
-}
-
-inline Descriptor JobStoreConnection::connect_to(const SocketAddress& address, int interrupt, Time until) {
-  const auto failed = [](int reason) {
-    errno = reason;
-    return Descriptor{};
-  };
-  Descriptor socket{::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (!socket) return failed(errno);
-  int reason = ::connect(socket.get(), address.get(), address.length()) == 0 ? 0 : errno;
-  if (reason == EINPROGRESS) {
-    if (!wait_for(socket.get(), POLLOUT, interrupt, until)) return failed(ETIMEDOUT);
-    socklen_t length = sizeof reason;
-    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &reason, &length);
-  }
-  if (reason != 0) return failed(reason);
-  // On one host the system may choose the port to which the socket connects as its local port. Then the socket is
-  // connected to itself, and would occupy the port of the server.
-  if (SocketAddress::of_socket(socket.get()) == SocketAddress::of_peer(socket.get())) return failed(ECONNREFUSED);
-  const int on = 1;
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  return socket;
-}
-
 inline std::optional<std::string> JobStoreConnection::introduce(Time until) {
   std::array<char, 1> answer{};
   try {
-    send_all(detail::hello_message(options_.credentials), until);
-    if (!receive_all(answer, until)) return "the connection was closed without an answer";
+    send(detail::hello_message(options_.credentials), until);
+    receive(answer, until);
   } catch (const Error& error) {
     if (error.code() == Errc::stopped) throw;
     if (lost_) return "the connection was closed without an answer";
@@ -351,49 +309,22 @@ std::invoke_result_t<Read, JobStoreConnection::Status, JobStoreConnection::Reade
 inline std::string JobStoreConnection::exchange(detail::StoreMessage message, Time until) {
   constexpr std::size_t kLength = detail::StoreMessage::kLengthBytes;
   constexpr std::size_t kMaxAnswer = std::size_t{256} << 20U;  // larger than the limit of any server
-  send_all(std::move(message).finish(), until);
+  send(std::move(message).finish(), until);
   std::array<char, kLength> length{};
-  if (!receive_all(length, until)) throw loss();
+  receive(length, until);
   const std::size_t size = detail::read_number<std::uint32_t>({length.data(), kLength});
   if (size > kMaxAnswer) throw detail::MalformedMessage{};
   std::string answer(size, '\0');
-  if (!receive_all(answer, until)) throw loss();
+  receive(answer, until);
   return answer;
 }
 
-inline void JobStoreConnection::send_all(std::string_view bytes, Time until) {
-  while (!bytes.empty()) {
-    const auto count = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (count > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (wait_for(socket_.get(), POLLOUT, options_.interrupt, until)) continue;
-      socket_.close();
-      throw silence();
-    } else if (errno != EINTR) {
-      socket_.close();
-      lost_ = true;
-      throw loss();
-    }
-  }
-}
-
-inline bool JobStoreConnection::receive_all(std::span<char> bytes, Time until) {
-  while (!bytes.empty()) {
-    const auto count = ::recv(socket_.get(), bytes.data(), bytes.size(), 0);
-    if (count > 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-    } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      if (wait_for(socket_.get(), POLLIN, options_.interrupt, until)) continue;
-      socket_.close();
-      throw silence();
-    } else if (count == 0 || errno != EINTR) {
-      socket_.close();
-      lost_ = true;
-      return false;
-    }
-  }
-  return true;
+inline void JobStoreConnection::expect_done(TimedSocket::End end) {
+  if (end == TimedSocket::End::done) return;
+  socket_.close();
+  if (end == TimedSocket::End::late) throw silence();
+  lost_ = true;
+  throw loss();
 }
 
 }  // namespace ddpxx
