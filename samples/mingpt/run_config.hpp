@@ -147,10 +147,11 @@ struct RunConfig {
 
   std::vector<ddpxx::FieldError> check() const {
     auto errors = ddpxx::idle_snapshot_settings(training, snapshot);
-    if (training.eval_every > 0 && data.train_split == 1.0 && data.val_path.empty())
-      errors.push_back(
-          {"training.eval_every",
-           "data.train_split=1 leaves nothing to evaluate on: lower it, set data.val_path, or set eval_every=0"});
+    if (const auto setting = training.evaluation_setting();
+        !setting.empty() && data.train_split == 1.0 && data.val_path.empty())
+      errors.push_back({"training." + setting,
+                        "data.train_split=1 leaves nothing to evaluate on: lower it, set data.val_path, or set " +
+                            training.settings_without_evaluations()});
     if (data.format == DataFormat::text && data.text.max_bytes == 0)  // a maximum may end before the files of the run
       for (const auto& [key, folder] : {std::pair{"data.path", &data.text.path}, {"data.val_path", &data.val_path}})
         for (auto& error :

@@ -29,12 +29,14 @@ inline ddpxx::WindowParts<TrainingText> text_parts(const RunConfig& config,
                        "there is no text to evaluate on: data.train_split=" + ddpxx::real_text(data.train_split) +
                            " leaves less than one sample of data.block_size=" + std::to_string(data.text.block_size) +
                            ' ' + text->unit() + ": name one by data.val_path=FILE, or lower data.train_split"};
-  if (config.training.eval_every > 0 && !parts.validation)
+  if (const auto setting = config.training.evaluation_setting(); !setting.empty() && !parts.validation)
     throw ddpxx::Error{ddpxx::Errc::data,
-                       "training.eval_every: the text held out for validation is shorter than one sample of "
-                       "data.block_size=" +
+                       "training." + setting +
+                           ": the text held out for validation is shorter than one sample of "
+                           "data.block_size=" +
                            std::to_string(data.text.block_size) + ' ' + text->unit() +
                            ": use a longer text, a smaller data.block_size or a smaller data.train_split, "
-                           "or set training.eval_every=0"};
+                           "or set " +
+                           config.training.settings_without_evaluations()};
   return parts;
 }

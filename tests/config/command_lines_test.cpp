@@ -335,7 +335,7 @@ TEST(ASettingThatDoesNothing, GetsAWarning) {
     EXPECT_NE(notices(arguments).find(text), std::string::npos) << arguments.front() << ": " << notices(arguments);
   };
   has({"optimizer.final_learning_rate=1e-5"}, "final_learning_rate: warning: does nothing with schedule=constant");
-  has({"training.eval_samples=10"}, "warning: without eval_every training makes no evaluation");
+  has({"training.eval_samples=10"}, "warning: without eval_every or eval_every_epochs training makes no evaluation");
   has({"generate.prompt=x"}, "warning: does nothing without tokens");
   has({"training.max_steps=5", "optimizer.warmup_steps=6"}, "warning: is above training.max_steps");
   has({"snapshot.keep_best=3", "training.save_dir=s"}, "warning: does nothing without training.eval_every");

@@ -110,6 +110,10 @@ TEST(TheConfigOfATrainer, IsRefusedWhereThereIsNothingToEvaluateOn) {
   EXPECT_EQ(
       refusal_of_making({.batch_size = 2, .training = {.eval_every = 1}}, std::make_shared<Line>()),
       "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set eval_every=0");
+  EXPECT_EQ(refusal_of_making({.batch_size = 2, .training = {.eval_every = 1, .eval_every_epochs = 1}},
+                              std::make_shared<Line>()),
+            "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set eval_every=0 "
+            "and eval_every_epochs=0");
   EXPECT_EQ(refusal_of_making({}, nullptr), "a trainer needs a model and a dataset: one of them is null");
 }
 

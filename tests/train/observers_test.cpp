@@ -98,6 +98,38 @@ TEST(Observers, SeeARunFromItsBeginToItsEndOnEachRank) {
   });
 }
 
+TEST(Observers, SeeAnEvaluationAfterEverySecondEpochAndAtTheEnd) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    const auto evaluated = [&](std::int64_t max_epochs) {
+      auto config = make_config(group, 0);
+      config.training.max_epochs = max_epochs;
+      config.training.eval_every_epochs = 2;
+      config.training.save_dir = (folder / "run").string();
+      Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
+      struct Evaluations : Observer {
+        std::string name() const override { return "the evaluations"; }
+        Verdict on_evaluated(const Evaluated& evaluated) override {
+          steps.push_back(evaluated.step);
+          return Verdict::go_on;
+        }
+        std::vector<std::int64_t> steps;
+      };
+      const auto evaluations = std::make_shared<Evaluations>();
+      trainer.add(evaluations);
+      trainer.fit();
+      std::vector<std::int64_t> epochs;
+      for (const auto step : evaluations->steps) {
+        EXPECT_EQ(step % trainer.steps_per_epoch(), 0);
+        epochs.push_back(step / trainer.steps_per_epoch());
+      }
+      return epochs;
+    };
+    EXPECT_THAT(evaluated(5), testing::ElementsAre(2, 4, 5));
+    EXPECT_THAT(evaluated(8), testing::ElementsAre(6, 8)) << "after it was resumed";
+  });
+}
+
 TEST(Observers, StopAllRanksAfterTheSameStepByTheVoteOfOne) {
   const TemporaryFolder folder;
   spawn_ranks(2, [&](Group& group) {
@@ -399,8 +431,9 @@ TEST(Observers, SeeTheBeginOfALoopWithoutResumeBeforeItsFirstStep) {
 TEST(ConfiguredObservers, RefuseEarlyStoppingWithoutEvaluations) {
   Train::Config config;
   config.early_stopping.metric = "val_loss";
-  EXPECT_THAT(error_of([&] { Train::check(config); }),
-              HasSubstr("early_stopping.metric: nothing is evaluated, since training.eval_every is 0: set it"));
+  EXPECT_THAT(
+      error_of([&] { Train::check(config); }),
+      HasSubstr("early_stopping.metric: nothing is evaluated: set training.eval_every, or training.eval_every_epochs"));
 }
 
 }  // namespace

@@ -78,10 +78,10 @@ void check_trainer(const Config& config, const Settings& types, const ConfigReco
   if (parts.storage && config.training.save_dir.empty())
     throw Error{Errc::config,
                 "training.save_dir: the program hands in a storage, and the setting is its name in messages: set it"};
-  if (config.training.eval_every > 0 && parts.validation == nullptr)
-    throw Error{Errc::config,
-                "training.eval_every: there is no validation set to evaluate on: give the trainer one, or set "
-                "eval_every=0"};
+  if (const auto setting = config.training.evaluation_setting(); !setting.empty() && parts.validation == nullptr)
+    throw Error{Errc::config, "training." + setting +
+                                  ": there is no validation set to evaluate on: give the trainer one, or set " +
+                                  config.training.settings_without_evaluations()};
   if (config.training.deterministic) DeterministicMode::check(group.device());
   check_global_batch(config.training, dataset->size(),
                      micro_batches(config.batch_size, config.training, group.size()).count);

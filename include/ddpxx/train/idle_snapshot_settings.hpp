@@ -14,8 +14,9 @@ inline std::vector<FieldError> idle_snapshot_settings(const TrainingConfig& trai
   if (training.save_dir.empty() && (snapshot.keep_best > 0 || snapshot.keep_every > 0))
     return {{"snapshot", "keep_best and keep_every do nothing without training.save_dir: nothing is saved",
              Severity::warning}};
-  if (snapshot.keep_best > 0 && training.eval_every == 0)
-    return {{"snapshot.keep_best", "does nothing without training.eval_every: no loss says which are the best",
+  if (snapshot.keep_best > 0 && !training.evaluates())
+    return {{"snapshot.keep_best",
+             "does nothing without training.eval_every or eval_every_epochs: no loss says which are the best",
              Severity::warning}};
   return {};
 }

@@ -270,10 +270,11 @@ class Trainer {
   /// Whether max_steps or max_epochs is reached, or the ranks have agreed to end earlier: a rank's time is over, one of
   /// its observers votes to stop, or it was asked to stop. The ranks agree at most three steps later.
   bool finished() const { return votes_to_stop_ || stop_.is_agreed() || reached_limit(); }
-  /// Whether eval_every wants an evaluation after the last step. The step that ends the training is evaluated before it
-  /// is saved, so that its snapshot has the numbers.
+  /// Whether eval_every or eval_every_epochs wants an evaluation after the last step. The step that ends the training
+  /// is evaluated before it is saved, so that its snapshot has the numbers.
   bool evaluation_due() const {
-    return !is_evaluated() && (limits_.wants_evaluation(steps_done()) || wants_last_evaluation());
+    return !is_evaluated() && (limits_.wants_evaluation(steps_done()) || wants_last_evaluation() ||
+                               (has_ended_epoch_ && limits_.wants_evaluation_of_epoch(batches_.cursor().epoch)));
   }
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step, or snapshot.keep_best
   /// since its evaluation is one of the best.
@@ -358,9 +359,9 @@ class Trainer {
     limits_.restart_save_clock();
   }
 
-  /// Ends a training as its configuration wants it: reports all steps, evaluates if eval_every is set, saves if there
-  /// is a save_dir, waits until the snapshot is complete, and makes the model whole on every rank. Nothing is left
-  /// running then. Another training may follow, from resume() or step() on.
+  /// Ends a training as its configuration wants it: reports all steps, evaluates if the settings ask for evaluations,
+  /// saves if there is a save_dir, waits until the snapshot is complete, and makes the model whole on every rank.
+  /// Nothing is left running then. Another training may follow, from resume() or step() on.
   ///
   /// A trainer that keeps parameters in shards and ends without this leaves a model that throws where it is used.
   /// To read parameters between two steps, hold what strategy().gathered() returns: without it, reading a parameter
@@ -374,7 +375,7 @@ class Trainer {
       stop_.answer(*group_);
     } else {
       stop_.forget();  // a request that came after the last step
-      if (config_.training.eval_every > 0 && !is_evaluated()) evaluate();
+      if (config_.training.evaluates() && !is_evaluated()) evaluate();
     }
     if (snapshots_.is_open()) {
       snapshots_.expect_last();
@@ -462,7 +463,7 @@ class Trainer {
 
   /// Whether the last step ends the training, and its snapshot has the numbers of an evaluation.
   bool wants_last_evaluation() const {
-    return config_.training.eval_every > 0 && steps_done() > 0 && !had_ended_ &&
+    return config_.training.evaluates() && steps_done() > 0 && !had_ended_ &&
            (reached_limit() || (votes_to_stop_ && !stop_.is_agreed()));
   }
 
@@ -561,6 +562,7 @@ class Trainer {
   void stand_at(const LoadedRun& run) {
     step_.resume_at(run.info.step, run.info.tokens, run.held);
     stood_at_ = run.info.step;
+    has_ended_epoch_ = false;
     saved_at_ = run.saved_at;
     evaluations_.resume_at(run.info.step);
     batches_.seek({run.info.epoch, run.info.position});

@@ -47,8 +47,9 @@ struct TrainerConfig {
   }
   std::vector<FieldError> check() const {
     auto errors = idle_snapshot_settings(training, snapshot);
-    if (!early_stopping.metric.empty() && training.eval_every == 0)
-      errors.push_back({"early_stopping.metric", "nothing is evaluated, since training.eval_every is 0: set it"});
+    if (!early_stopping.metric.empty() && !training.evaluates())
+      errors.push_back(
+          {"early_stopping.metric", "nothing is evaluated: set training.eval_every, or training.eval_every_epochs"});
     return errors;
   }
 };

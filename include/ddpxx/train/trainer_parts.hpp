@@ -12,7 +12,7 @@ namespace ddpxx {
 
 template <class Dataset>
 struct TrainerParts {
-  std::shared_ptr<const Dataset> validation = {};  ///< May be null where training.eval_every is 0.
+  std::shared_ptr<const Dataset> validation = {};  ///< May be null where no setting asks for evaluations.
   /// Where snapshots are read and written; messages call it by training.save_dir. Null: the trainer opens
   /// training.save_dir.
   std::shared_ptr<Storage> storage = {};

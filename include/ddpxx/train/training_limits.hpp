@@ -34,6 +34,7 @@ class TrainingLimits {
   }
 
   bool wants_evaluation(std::int64_t steps) const { return steps > 0 && divides(config_.eval_every, steps); }
+  bool wants_evaluation_of_epoch(std::int64_t epochs) const { return divides(config_.eval_every_epochs, epochs); }
   bool wants_check_of_replicas(std::int64_t steps) const { return divides(config_.check_replicas_every, steps); }
   bool wants_snapshot(std::int64_t steps) const { return steps > 0 && divides(config_.save_every, steps); }
   bool wants_snapshot_of_epoch(std::int64_t epochs) const { return divides(config_.save_every_epochs, epochs); }

@@ -29,6 +29,7 @@ struct TrainingConfig {
   std::int64_t save_every_epochs = 0;
   double save_every_time = 0.0;
   std::int64_t eval_every = 0;
+  std::int64_t eval_every_epochs = 0;
   std::int64_t eval_samples = 0;
   std::int64_t check_replicas_every = 0;
   double slow_rank_factor = 0.0;
@@ -83,7 +84,10 @@ struct TrainingConfig {
             "Save when this time has passed since the last save; 0 saves only at the end", at_least(0.0), Unit::seconds,
             Resume::free),
         field<&TrainingConfig::eval_every>(
-            "Optimizer steps between two evaluations, with one more at the end; 0 makes none", at_least(0), Unit::steps,
+            "Optimizer steps between two evaluations, with one more at the end; 0 counts no steps", at_least(0),
+            Unit::steps, Resume::free),
+        field<&TrainingConfig::eval_every_epochs>(
+            "Epochs between two evaluations, with one more at the end; 0 counts no epochs", at_least(0), Unit::epochs,
             Resume::free),
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
                                              Unit::samples, Resume::free),
@@ -115,6 +119,17 @@ struct TrainingConfig {
         field<&TrainingConfig::cuda_graph>(
             "Capture a step in a CUDA graph and replay it: on one GPU, with strategy single and AdamW or Adam",
             Resume::free));
+  }
+  /// The name of the setting that asks for evaluations; empty where none does.
+  std::string evaluation_setting() const {
+    return eval_every > 0 ? "eval_every" : eval_every_epochs > 0 ? "eval_every_epochs" : "";
+  }
+  bool evaluates() const { return eval_every > 0 || eval_every_epochs > 0; }
+  /// The settings that make no evaluations, for the text of an error: `eval_every=0`.
+  std::string settings_without_evaluations() const {
+    return std::string{eval_every > 0 ? "eval_every=0" : ""} +
+           (eval_every > 0 && eval_every_epochs > 0 ? " and " : "") +
+           (eval_every_epochs > 0 ? "eval_every_epochs=0" : "");
   }
   /// The rules between settings, and whether the program can reach save_dir.
   inline std::vector<FieldError> check() const;

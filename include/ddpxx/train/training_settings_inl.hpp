@@ -54,9 +54,10 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
                                     {"tensorboard", &config.tensorboard},
                                     {"profile", &config.profile}})
     if (const auto problem = problem_of_tilde(*path); !problem.empty()) errors.push_back({field, problem});
-  if (config.eval_samples > 0 && config.eval_every == 0)
-    errors.push_back(
-        {"eval_samples", "without eval_every training makes no evaluation that would use it", Severity::warning});
+  if (config.eval_samples > 0 && !config.evaluates())
+    errors.push_back({"eval_samples",
+                      "without eval_every or eval_every_epochs training makes no evaluation that would use it",
+                      Severity::warning});
   if (config.spike_factor > 0 && config.spike_factor <= 1)
     errors.push_back({"spike_factor", "ordinary steps would be left out: set it to more than 1, such as 4, or to 0"});
   if (config.slow_rank_factor > 0 && config.slow_rank_factor <= 1)
