@@ -34,8 +34,8 @@
 #include <ddpxx/train/decay_rule.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/gradient_pass.hpp>
+#include <ddpxx/train/known_metrics.hpp>
 #include <ddpxx/train/loaded_run.hpp>
-#include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/parameter_groups.hpp>
 #include <ddpxx/train/parameter_step.hpp>
 #include <ddpxx/train/run_state.hpp>
@@ -347,7 +347,7 @@ class TrainStep {
     at::Tensor norm;
     try {
       const auto found_inf = gradient_pass_.run(batches, facts, last_step_, captured());
-      expect_known_metrics();
+      known_metrics_.expect(last_step_.metrics.names(), step_ + 1);
       has_changed_parameters_ = true;
       const auto stepped = parameter_step_.step(found_inf, captured());
       norm = stepped.norm;
@@ -360,7 +360,7 @@ class TrainStep {
     }
     ++step_;
     has_changed_parameters_ = false;
-    if (first_step_ == 0) learn_metrics();
+    known_metrics_.learn(last_step_.metrics.names(), step_, *group_);
     // A norm of this rank alone must not end the run on this rank alone: the ranks report the mean of their norms.
     if constexpr (LetsRanksDrift<Strategy>) last_step_.norm = norm;
     const auto lap = clock_.take();
@@ -376,27 +376,6 @@ class TrainStep {
                .rank_times = std::vector<RankTime>(config_.rank_times ? static_cast<std::size_t>(group_->size()) : 0)},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
-  }
-
-  /// Each step returns the metrics that the first one has returned: the facts of the next step hold one sum and one
-  /// count for each. Called after backward, and before parameters are stepped unless they are stepped in backward.
-  /// Errors  `config` for other metrics than those of the first step.
-  void expect_known_metrics() const {
-    const auto& names = last_step_.metrics.names();
-    if (first_step_ == 0 || names == metric_names_) return;
-    throw Error{Errc::config, "the model returned the metrics " + detail::names_text(names) + " in step " +
-                                  std::to_string(step_ + 1) + ", but " + detail::names_text(metric_names_) +
-                                  " in step " + std::to_string(first_step_) +
-                                  ": return the same names in the same order in each step"};
-  }
-  /// Notes the metrics of the first step.
-  /// Ranks   Collective.
-  /// Errors  `peer` on every rank where the ranks differ.
-  void learn_metrics() {
-    const auto& names = last_step_.metrics.names();
-    check_same_metrics(names, *group_);
-    metric_names_ = names;
-    first_step_ = step_;
   }
 
   /// A hash of what this rank has called and sent since the last step; 0 unless the strategy verifies calls.
@@ -443,9 +422,8 @@ class TrainStep {
   std::optional<CapturedStep> captured_;  ///< None where steps are not captured.
   StepClock clock_;
   StepLog log_;
-  LastStep last_step_;                     ///< Facts of the current step, which are sent with those of the next one.
-  std::vector<std::string> metric_names_;  ///< The metrics of the first step that this object has done.
-  std::int64_t first_step_ = 0;            ///< Its number; 0 before it.
+  LastStep last_step_;  ///< Facts of the current step, which are sent with those of the next one.
+  KnownMetrics known_metrics_;
   bool targets_checked_ = false;
   bool has_changed_parameters_ = false;  ///< A step that an exception has ended has changed parameters.
   bool is_reading_all_ = false;          ///< read_all() has closed the log.
