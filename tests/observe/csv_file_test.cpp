@@ -73,7 +73,7 @@ TEST(CsvFile, WarnsOnceOfAMetricThatTheFirstRowDidNotHave) {
   csv.on_step(step(1));
   for (int i = 0; i < 2; ++i) csv.on_evaluated({.step = 1, .val_loss = 2.25, .metrics = {{"accuracy", 0.75}}});
   EXPECT_EQ(lines_of(folder / "m.csv").at(0), kHeader);
-  const std::string warning = "the CSV file has no column for the metric val_accuracy";
+  const std::string warning = "the CSV file does not show val_accuracy: its columns are those of its first row";
   EXPECT_NE(said.str().find(warning), std::string::npos) << said.str();
   EXPECT_EQ(said.str().find(warning), said.str().rfind(warning));
 }
@@ -115,6 +115,26 @@ TEST(CsvFile, HasColumnsForTheSlowestRankIfTheRunMeasuresItsRanks) {
   const auto lines = lines_of(folder / "m.csv");
   EXPECT_EQ(lines.at(0), std::string{kHeader} + ",slowest_rank,slowest_rank_ms,median_rank_ms");
   EXPECT_TRUE(lines.at(2).ends_with(",1,40,10")) << lines.at(2);
+}
+
+TEST(CsvFile, WarnsOfTheSlowestRankIfTheFileOfAResumedRunHasNoColumnsForIt) {
+  const TemporaryFolder folder;
+  {
+    CsvFile csv{folder / "m.csv"};
+    csv.on_begin({});
+    csv.on_step(step(1));
+    csv.on_end({});
+  }
+  std::ostringstream said;
+  CsvFile csv{folder / "m.csv", Log{0, said}};
+  csv.on_begin({.hosts = {"a1", "b2"}, .step = 1, .goes_on = true, .saved_at = 1800000000});
+  auto event = step(2);
+  event.rank_times = {{10, 1}, {40, 25}};
+  csv.on_step(event);
+  EXPECT_EQ(lines_of(folder / "m.csv").size(), 3U);
+  EXPECT_NE(said.str().find("the CSV file does not show median_rank_ms, slowest_rank, slowest_rank_ms: "),
+            std::string::npos)
+      << said.str();
 }
 
 TEST(CsvFile, GoesOnAfterTheStepOfASnapshotWithTheColumnsOfTheFile) {

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <ddpxx/core/inline.hpp>
@@ -17,7 +16,7 @@ namespace ddpxx {
 
 /// Writes a row for each step and each evaluation, as `RowFile` does, under the names of the metrics file; what an
 /// event does not have is an empty cell, and so is a number that is not finite. Columns for the model's own metrics are
-/// those of the first row, and a warning names a metric without one; a resumed run keeps the columns of its file.
+/// those of the first row; a resumed run keeps the columns of its file. A warning names numbers without a column.
 class CsvFile : public Observer {
  public:
   /// Errors  those of RowFile.
@@ -33,12 +32,14 @@ class CsvFile : public Observer {
  private:
   class Cells;
 
-  /// Writes a row. The columns of `metrics` begin with `prefix`.
-  void write(Cells& cells, const EventTime& at, const Metrics& metrics, std::string_view prefix);
+  /// Writes a row. The first row sets the columns, among them those of its metrics.
+  void write(Cells& cells, const EventTime& at, const Metrics& metrics);
+  /// Warns once of each number that has no column.
+  void warn_of_missing_columns(const Cells& cells);
 
   RowFile file_;
   std::vector<std::string> columns_;
-  std::set<std::string> left_out_;  ///< Metrics without a column.
+  std::set<std::string> left_out_;  ///< Numbers without a column that a warning has named.
   bool has_gpu_ = false;
   bool has_rank_times_ = false;
 };

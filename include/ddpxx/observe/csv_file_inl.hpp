@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -96,6 +97,7 @@ class CsvFile::Cells {
   }
 
   bool has(const std::string& column) const { return cells_.contains(column); }
+  auto columns() const { return std::views::keys(cells_); }
   std::string get(const std::string& column) const {
     const auto cell = cells_.find(column);
     return cell == cells_.end() ? "" : cell->second;
@@ -117,6 +119,7 @@ DDPXX_INLINE std::string CsvFile::name() const { return "the CSV file"; }
 
 DDPXX_INLINE void CsvFile::on_begin(const RunBegan& run) {
   columns_.clear();
+  left_out_.clear();
   has_gpu_ = !run.gpu.empty();
   has_rank_times_ = !run.hosts.empty();
   if (!run.goes_on) return file_.set_old_rows_aside();
@@ -152,7 +155,7 @@ DDPXX_INLINE Verdict CsvFile::on_step(const StepDone& event) {
     cells.add("median_rank_ms", spread.median_ms);
   }
   for (const auto& metric : event.metrics) cells.add(metric.name, metric.value);
-  write(cells, event.at, event.metrics, "");
+  write(cells, event.at, event.metrics);
   return Verdict::go_on;
 }
 
@@ -162,13 +165,23 @@ DDPXX_INLINE Verdict CsvFile::on_evaluated(const Evaluated& event) {
   cells.add("epoch", event.epoch);
   cells.add("val_loss", event.val_loss);
   for (const auto& metric : event.metrics) cells.add("val_" + metric.name, metric.value);
-  write(cells, event.at, event.metrics, "val_");
+  write(cells, event.at, event.metrics);
   return Verdict::go_on;
 }
 
 DDPXX_INLINE void CsvFile::on_end(const RunEnded&) { file_.release(); }
 
-DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metrics& metrics, std::string_view prefix) {
+DDPXX_INLINE void CsvFile::warn_of_missing_columns(const Cells& cells) {
+  std::string names;
+  for (const auto& column : cells.columns())
+    if (std::ranges::find(columns_, column) == columns_.end() && left_out_.insert(column).second)
+      names += (names.empty() ? "" : ", ") + column;
+  if (names.empty()) return;
+  file_.log().warn("the CSV file does not show " + names +
+                   ": its columns are those of its first row; training.metrics has all numbers");
+}
+
+DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metrics& metrics) {
   cells.add("time", at.time);
   cells.add("elapsed", at.elapsed);
   if (columns_.empty()) {
@@ -180,13 +193,7 @@ DDPXX_INLINE void CsvFile::write(Cells& cells, const EventTime& at, const Metric
     for (const char* of_event : {"", "val_"})
       for (const auto& metric : metrics) columns_.push_back(of_event + metric.name);
   }
-  for (const auto& metric : metrics) {
-    const auto column = std::string{prefix} + metric.name;
-    if (std::ranges::find(columns_, column) == columns_.end() && left_out_.insert(column).second)
-      file_.log().warn("the CSV file has no column for the metric " + column +
-                       ", because its first row was written without it: training.metrics and training.tensorboard "
-                       "have all metrics");
-  }
+  warn_of_missing_columns(cells);
   std::string header, row;
   for (const auto& column : columns_) {
     header += (header.empty() ? "" : ",") + column;
