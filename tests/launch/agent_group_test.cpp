@@ -538,23 +538,92 @@ TEST(AgentGroup, NumbersTheNodesAnewWhenOneIsLost) {
                                    "1 of 3 on 1 after 0", "2 of 3 on 2 after 0"}));
 }
 
-TEST(AgentGroup, EndsWithTheReasonWhenTooFewNodesAreLeft) {
-  for (const char* nnodes : {"2", "2:3"}) {
-    const Nodes nodes{nnodes};
-    const std::vector<std::string> more = {"--max-restarts=9", "--rdzv-conf=last_call_timeout=0"};
-    auto first = nodes.start(nodes.works(), more);
-    Nodes::wait_until_serving(first);
-    {
-      const auto second = nodes.start(nodes.works(), more);
-      nodes.wait_for_starts(second, 2);
-    }
-    const auto end = first.wait();
-    EXPECT_EQ(end.code, 5);
-    EXPECT_THAT(end.err,
-                testing::ContainsRegex("ddpxx-run: node 1 \\([^)]+\\) is lost: its agent has ended, hangs or "
-                                       "cannot be reached; 1 node is left, and --nnodes asks for at least 2\n"));
-    EXPECT_EQ(nodes.starts().size(), 2U);
+TEST(AgentGroup, EndsWithTheReasonWhenANodeOfAFixedNumberIsLost) {
+  const Nodes nodes{"2"};
+  const std::vector<std::string> more = {"--max-restarts=9"};
+  auto first = nodes.start(nodes.works(), more);
+  Nodes::wait_until_serving(first);
+  {
+    const auto second = nodes.start(nodes.works(), more);
+    nodes.wait_for_starts(second, 2);
   }
+  const auto end = first.wait();
+  EXPECT_EQ(end.code, 5);
+  EXPECT_THAT(end.err, testing::ContainsRegex("ddpxx-run: node 1 \\([^)]+\\) is lost: its agent has ended, hangs or "
+                                              "cannot be reached; 1 node is left, and --nnodes asks for at least 2\n"));
+  EXPECT_EQ(nodes.starts().size(), 2U);
+}
+
+void wait_for_line(const StartedProgram& agent, const std::string& line) {
+  agent.wait_until([&] { return StartedProgram::text_of(agent.error_file()).find(line) != std::string::npos; }, line);
+}
+
+/// A run of "3:4" of which one node is lost; the two others wait for another one.
+struct TooFewAgents {
+  explicit TooFewAgents(const Nodes& nodes, const std::string& join_timeout = "300")
+      : more{"--rdzv-conf=last_call_timeout=0,join_timeout=" + join_timeout}, agents{nodes, nodes.works(), more, 0} {
+    {
+      const auto third = nodes.start(nodes.works(), more);
+      nodes.wait_for_starts(third, 3);
+    }  // it is lost
+    wait_for_line(agents.first, "waiting for another node");
+  }
+  std::vector<std::string> more;
+  RunningAgents agents;
+};
+
+TEST(AgentGroup, WaitsForAnotherNodeWhereTooFewAreLeft) {
+  const Nodes nodes{"3:4"};
+  TooFewAgents waiting{nodes};
+  EXPECT_EQ(nodes.starts().size(), 3U);
+  auto fourth = nodes.start(nodes.works(), waiting.more);
+  nodes.wait_for_starts(fourth, 6);
+  nodes.finish();
+  for (auto* agent : {&waiting.agents.first, &waiting.agents.second, &fourth}) {
+    const auto end = agent->wait();
+    EXPECT_EQ(end.code, 0) << end.err;
+  }
+  EXPECT_EQ(nodes.starts(), (Lines{"0 of 3 on 0 after 0", "0 of 3 on 0 after 0", "1 of 3 on 1 after 0",
+                                   "1 of 3 on 1 after 0", "2 of 3 on 2 after 0", "2 of 3 on 2 after 0"}));
+}
+
+TEST(AgentGroup, EndsWhereNoOtherNodeComesInTime) {
+  const Nodes nodes{"3:4"};
+  TooFewAgents waiting{nodes, "10"};  // a busy machine needs some of it for the first meeting
+  for (auto* agent : {&waiting.agents.first, &waiting.agents.second}) {
+    const auto end = agent->wait(std::chrono::seconds{60});
+    EXPECT_EQ(end.code, 5);
+    EXPECT_THAT(end.err, HasSubstr("2 nodes are there, and --nnodes asks for at least 3: too few came to tcp://" +
+                                   nodes.endpoint() + " within 10 s (--rdzv-conf join_timeout). Start ddpxx-run on "));
+  }
+  EXPECT_EQ(nodes.starts().size(), 3U);
+}
+
+TEST(AgentGroup, EndsByASignalWhileItWaitsForAnotherNode) {
+  for (const bool is_leader : {false, true}) {
+    const Nodes nodes{"3:4"};
+    TooFewAgents waiting{nodes};
+    auto& [first, second] = waiting.agents;
+    (is_leader ? first : second).signal(SIGTERM);
+    for (auto* agent : {&first, &second}) {
+      const auto end = agent->wait(std::chrono::seconds{60});
+      EXPECT_EQ(end.code, 128 + SIGTERM) << end.err;
+    }
+    EXPECT_EQ(nodes.starts().size(), 3U);
+  }
+}
+
+TEST(AgentGroup, KeepsWaitingWhereAnotherNodeIsLostAsWell) {
+  const Nodes nodes{"3:4"};
+  TooFewAgents waiting{nodes};
+  waiting.agents.second.signal(SIGKILL);
+  nodes.wait_for_key(ddpxx::detail::AgentsStore::key("lost", 1));
+  auto fourth = nodes.start(nodes.works(), waiting.more);
+  wait_for_line(fourth, "too few nodes of the run are there; waiting for more");
+  auto fifth = nodes.start(nodes.works(), waiting.more);
+  nodes.wait_for_starts(fourth, 6);
+  nodes.finish();
+  for (auto* agent : {&waiting.agents.first, &fourth, &fifth}) EXPECT_EQ(agent->wait().code, 0);
 }
 
 TEST(AgentGroup, BeginsWithoutTheMissingNodesAfterTheLastCall) {

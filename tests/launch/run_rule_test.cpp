@@ -104,6 +104,17 @@ TEST(RunRule, GoesOnWithoutALostNodeWhileEnoughAreLeft) {
             "for at least 2");
 }
 
+TEST(RunRule, WaitsForAnotherNodeWhereTooFewAreLeftAndTheirNumberIsNotFixed) {
+  const std::vector nodes = {node({failed(0, 5)}), lost()};
+  EXPECT_EQ(decision(plan_of(2, 3), nodes), "restart 0") << "no restart is used up";
+  EXPECT_EQ(decision(plan_of(2, 3), nodes, SIGTERM), "end with 5");
+  EXPECT_EQ(decision(plan_of(2, 3), {node({well(0)}), lost()}), "end with 5") << "the others are done";
+  RunRule rule{plan_of(2, 3)};
+  EXPECT_EQ(std::get<Restart>(rule.after(nodes, {}, false)).because,
+            "node 1 (away) is lost: its agent has ended, hangs or cannot be reached; 1 node is left, and --nnodes asks "
+            "for at least 2");
+}
+
 TEST(RunRule, StartsAgainWithANodeThatHasComeUnlessAllIsDone) {
   const auto plan = plan_of(1, 2);
   EXPECT_EQ(decision(plan, {node({saved(0), saved(1)})}, {}, true), "restart 0");

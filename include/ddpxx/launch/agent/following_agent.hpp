@@ -42,7 +42,8 @@ inline Next FollowingAgent::next(const NodeResult* last) {
   if (last) {
     link_.agents().set(AgentsStore::key("result", link_.round().number, link_.agent()), to_text(*last));
     failpoint("agent.after_result");
-    auto next = wait_for_plan(link_.round().number + 1, AgentLink::never(), {});
+    auto next = wait_for_plan(link_.round().number + 1, AgentLink::never(),
+                              "waiting until node 0 starts the next round or ends the run");
     if (const auto* round = std::get_if<Round>(&next)) {
       if (!round->node_of(link_.agent()))
         throw Error{Errc::peer, "the other nodes go on without this one, which did not answer in time"};
@@ -73,11 +74,13 @@ inline Next FollowingAgent::next(const NodeResult* last) {
                                   link_.store().url() +
                                   " before this one: start it on --nnodes machines, or give this run another "
                                   "--rdzv-id"};
-    reason = is_full ? "the run has all of its " + std::to_string(link_.plan().num_nodes) +
-                           " nodes; waiting until one is lost"
-                     : "waiting until the ranks of the run have stopped";
+    const bool too_few = link_.agents().get(AgentsStore::key("waits", number)).has_value();
+    reason = too_few   ? "too few nodes of the run are there; waiting for more"
+             : is_full ? "the run has all of its " + std::to_string(link_.plan().num_nodes) +
+                             " nodes; waiting until one is lost"
+                       : "waiting until the ranks of the run have stopped";
     link_.console().say(reason);
-    if (is_full)
+    if (is_full && !too_few)
       until = came + link_.plan().join_timeout;
     else
       RoundWatch::tell_arrival(link_.agents(), number);

@@ -23,6 +23,7 @@
 #include <ddpxx/launch/agent/node_result.hpp>
 #include <ddpxx/launch/agent/roster.hpp>
 #include <ddpxx/launch/agent/round.hpp>
+#include <ddpxx/launch/agent/round_watch.hpp>
 #include <ddpxx/launch/agent/run_rule.hpp>
 #include <ddpxx/launch/agent/store_wait.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
@@ -53,7 +54,11 @@ class LeadingAgent {
  private:
   using Clock = AgentLink::Clock;
 
+  /// How often an agent that waits between two rounds looks for lost agents, and for signals to the others.
+  static constexpr std::chrono::seconds kLookEvery{1};
+
   std::optional<RunEnd> gather();
+  std::optional<RunEnd> wait_for_enough();
   std::vector<NodeResult> collect(const NodeResult& own);
   bool pause(std::chrono::milliseconds time);
   Next start(std::string because);
@@ -79,7 +84,10 @@ inline Next LeadingAgent::next(const NodeResult* last) {
   if (auto* end = std::get_if<RunEnd>(&step)) return finish(std::move(*end));
   const auto& restart = std::get<Restart>(step);
   link_.console().say(restart.because);
-  if (pause(restart.pause)) return start(restart.because);
+  if (pause(restart.pause)) {
+    if (auto end = wait_for_enough()) return finish(std::move(*end));
+    return start(restart.because);
+  }
   link_.console().say("ended by " + signal_name(*link_.console().request()) + " before the restart");
   return finish(link_.end_by_request());
 }
@@ -134,19 +142,55 @@ inline std::optional<RunEnd> LeadingAgent::gather() {
   }
 }
 
+/// Waits between two rounds until enough agents are there, for `join_timeout` at most. Returns the end of the run if a
+/// signal asks for it, if none comes in time, and where the number of nodes is fixed, so that no other one can come.
+inline std::optional<RunEnd> LeadingAgent::wait_for_enough() {
+  if (!roster_) return std::nullopt;
+  const auto& plan = link_.plan();
+  const auto deadline = Clock::now() + plan.join_timeout;
+  std::optional<StoreWait> wait;
+  int awaited = 0;  // the agent whose number `wait` waits for
+  for (WaitingLine line{std::chrono::milliseconds{0}};;) {
+    roster_->update(/*has_begun=*/true);
+    const auto count = static_cast<int>(roster_->living().size());
+    if (count >= plan.min_nodes) return std::nullopt;
+    const auto too_few = std::to_string(count) + (count == 1 ? " node is" : " nodes are") +
+                         " there, and --nnodes asks for at least " + std::to_string(plan.min_nodes);
+    if (plan.min_nodes == plan.num_nodes)
+      return rule_.end_without_nodes("a node was lost between two rounds: " + too_few);
+    if (const auto signal = RoundWatch::told_signal(link_.agents(), link_.round().number))
+      link_.console().hear_from_others(*signal);
+    if (link_.console().request()) return link_.end_by_request();
+    if (Clock::now() >= deadline)
+      return rule_.end_without_nodes(
+          too_few + ": too few came to " + link_.store().url() + " within " +
+          std::to_string(plan.join_timeout.count() / 1000) +
+          " s (--rdzv-conf join_timeout). Start ddpxx-run on more machines, or the run with a smaller --nnodes");
+    if (line.take()) {
+      link_.agents().set(AgentsStore::key("waits", link_.round().number), "");
+      const int missing = plan.min_nodes - count;
+      link_.console().say("waiting for " +
+                          (missing == 1 ? std::string{"another node"} : std::to_string(missing) + " nodes") +
+                          " to come to " + link_.store().url() + " (" + line.time_of(plan.join_timeout) + ')');
+    }
+    if (const auto next = roster_->awaited(1).front(); !wait || next != awaited) {
+      awaited = next;
+      wait.emplace(link_.agents().connection(), std::vector{AgentsStore::key("agent", awaited)});
+    }
+    const auto until = std::min({line.due(), deadline, Clock::now() + kLookEvery});
+    while (!wait->is_over() && !link_.console().request() && Clock::now() < until)
+      link_.wait_once(wait->descriptor(), until);
+  }
+}
+
 /// Starts the next round with the agents that are there: makes its store and tells the other agents.
 inline Next LeadingAgent::start(std::string because) {
   Round round{.number = link_.round().number + 1, .restart = rule_.restart(), .because = std::move(because)};
   round.token = make_secret();
   if (roster_) {
-    roster_->update(round.number > 0);
     round.agents = roster_->living();
-    const auto count = static_cast<int>(round.agents.size());
-    if (count < link_.plan().min_nodes)
-      return finish({.code = static_cast<int>(Errc::peer),
-                     .failure = "a node was lost between two rounds; " + std::to_string(count) +
-                                " are left, and --nnodes asks for at least " + std::to_string(link_.plan().min_nodes)});
-    if (count > link_.plan().num_nodes) round.agents.resize(static_cast<std::size_t>(link_.plan().num_nodes));
+    const auto max_nodes = static_cast<std::size_t>(link_.plan().num_nodes);
+    if (round.agents.size() > max_nodes) round.agents.resize(max_nodes);
     // --master-port is the port of the store, so rank 0 of a Python program needs another one for its own store.
     const std::uint16_t port = link_.plan().master_port.value();
     round.master_port = free_port(port < 65535 ? static_cast<std::uint16_t>(port + 1) : std::uint16_t{0});

@@ -65,6 +65,14 @@ class RoundWatch {
   void tell_signal(int number) { ask_to_stop(store_, round_, kSignal + std::to_string(number)); }
   /// Asks the ranks of a round to stop, because another node has come.
   static void tell_arrival(AgentsStore& store, int round) { ask_to_stop(store, round, "a node has come"); }
+  /// The first signal that an agent has told during a round or after it; none if there is none.
+  static std::optional<int> told_signal(AgentsStore& store, int round) {
+    for (int n = 0;; ++n) {
+      const auto why = store.get(AgentsStore::key("stop", round, n));
+      if (!why) return std::nullopt;
+      if (const auto signal = signal_in(*why)) return signal;
+    }
+  }
 
  private:
   static constexpr const char* kSignal = "signal ";
@@ -78,6 +86,11 @@ class RoundWatch {
       store_.set_if_missing(AgentsStore::key(name, round_), why);
     } catch (const Error&) {  // see above
     }
+  }
+  /// The signal that a reason to stop names; none if it is another reason.
+  static std::optional<int> signal_in(const std::string& why) {
+    const std::string prefix = kSignal;
+    return why.starts_with(prefix) ? std::optional{std::atoi(why.c_str() + prefix.size())} : std::nullopt;
   }
   static void ask_to_stop(AgentsStore& store, int round, const std::string& why) {
     try {
@@ -137,8 +150,7 @@ inline std::optional<RoundEvent> RoundWatch::next_event() {
     const auto why = store_.get(AgentsStore::key("stop", round_, num_stops_)).value_or("");
     ++num_stops_;
     wait_for_stop();
-    if (const std::string signal = kSignal; why.starts_with(signal))
-      return RoundEvent{RoundEvent::Kind::signal, std::atoi(why.c_str() + signal.size())};
+    if (const auto signal = signal_in(why)) return RoundEvent{RoundEvent::Kind::signal, *signal};
     grows_ = true;
     return RoundEvent{RoundEvent::Kind::grows};
   } catch (const Error&) {

@@ -33,11 +33,15 @@ struct Restart {
 };
 
 /// Decides for all nodes of a run; one agent, the one that serves the store, has it. After a failure the ranks start
-/// again while restarts remain. A node that comes or is lost does not use up a restart.
+/// again while restarts remain. A node that comes or is lost does not use up a restart. Where too few nodes are left,
+/// the run ends if their number is fixed, and waits for others if it is not.
 class RunRule {
  public:
   explicit RunRule(const LaunchPlan& plan)
-      : max_restarts_{plan.max_restarts}, min_nodes_{plan.min_nodes}, has_nodes_{plan.num_nodes > 1} {}
+      : max_restarts_{plan.max_restarts},
+        min_nodes_{plan.min_nodes},
+        has_nodes_{plan.num_nodes > 1},
+        has_fixed_nodes_{plan.min_nodes == plan.num_nodes} {}
 
   /// What follows after a round. `nodes` are in the order of the round; `asked` is a signal that asked an agent to end
   /// the run; `grows` says that the ranks were asked to stop because another node has come.
@@ -45,6 +49,13 @@ class RunRule {
 
   /// The number of starts after a failure so far.
   int restart() const noexcept { return restart_; }
+  /// The end of a run for which too few nodes have come between two rounds.
+  RunEnd end_without_nodes(std::string failure) const {
+    return {.code = static_cast<int>(Errc::peer),
+            .failure = std::move(failure),
+            .first_failure = first_failure_,
+            .restart = restart_};
+  }
 
  private:
   /// A rank's failure, with its node if there are several.
@@ -52,7 +63,7 @@ class RunRule {
   std::string describe_loss(std::span<const NodeResult> nodes) const;
 
   int max_restarts_, min_nodes_;
-  bool has_nodes_;
+  bool has_nodes_, has_fixed_nodes_;
   int restart_ = 0;
   RestartRule rule_;
   std::string first_failure_;
@@ -102,10 +113,15 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
       end.failure = describe_loss(nodes) + "; " + signal_name(*asked) + " had asked the run to stop";
     return end;
   }
-  if (has_loss && left < min_nodes_) {
-    if (!cause)
-      end.failure = describe_loss(nodes) + "; " + std::to_string(left) + (left == 1 ? " node is" : " nodes are") +
-                    " left, and --nnodes asks for at least " + std::to_string(min_nodes_);
+  const auto too_few = [&] {
+    return std::to_string(left) + (left == 1 ? " node is" : " nodes are") + " left, and --nnodes asks for at least " +
+           std::to_string(min_nodes_);
+  };
+  // A program of ddpxx ends with 75 if it has stopped before it was done; another program may then end with 0.
+  const bool all_done = std::ranges::all_of(
+      exits, [](const Exit& exit) { return exit.code == 0 && (exit.is_ours || exit.signal_sent != SIGTERM); });
+  if (has_loss && left < min_nodes_ && (has_fixed_nodes_ || all_done)) {
+    if (!cause) end.failure = describe_loss(nodes) + "; " + too_few();
     return end;
   }
   if (cause) {
@@ -121,10 +137,9 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
         .pause = rule_.pause()};
   }
   rule_.note_interruption(exits);
-  if (has_loss) return Restart{.restart = restart_, .because = describe_loss(nodes) + "; the others go on"};
-  // A program of ddpxx ends with 75 if it has stopped before it was done; another program may then end with 0.
-  const bool all_done = std::ranges::all_of(
-      exits, [](const Exit& exit) { return exit.code == 0 && (exit.is_ours || exit.signal_sent != SIGTERM); });
+  if (has_loss)
+    return Restart{.restart = restart_,
+                   .because = describe_loss(nodes) + "; " + (left < min_nodes_ ? too_few() : "the others go on")};
   if (grows && !all_done) return Restart{.restart = restart_, .because = "another node has come"};
   return end;
 }
