@@ -299,6 +299,10 @@ TEST_F(Steps, CountAWaitForAsLongAsTheStreamStandsStill) {
   clock.count([] { at::cuda::sleep(100'000'000); });  // some 50 ms
   c10::cuda::device_synchronize();
   EXPECT_GT(clock.milliseconds(), before + 10);
+  const double slept = clock.milliseconds();
+  clock.count([] {});  // uses the events of an earlier wait again
+  c10::cuda::device_synchronize();
+  EXPECT_LT(clock.milliseconds(), slept + 10);
 }
 
 TEST_F(Steps, OfAProfileShowTheirKernels) {

@@ -15,7 +15,6 @@ void sleep() { std::this_thread::sleep_for(std::chrono::milliseconds{20}); }
 
 class StepClockTest : public testing::Test {
  protected:
-  StepClockTest() { waits->start(); }
   std::shared_ptr<WaitClock> waits = std::make_shared<WaitClock>(at::kCPU);
 };
 
@@ -38,6 +37,26 @@ TEST_F(StepClockTest, ForgetsWhatCameBeforeARestart) {
   clock.restart();
   const auto lap = clock.take();
   EXPECT_NEAR(lap.own_ms, lap.step_ms, 1e-6);
+}
+
+TEST_F(StepClockTest, CountsNoWaitsBeforeItsLifeAndNoneWithoutAClockThatCounts) {
+  {
+    const StepClock former{waits};
+    waits->count(sleep);
+  }
+  const auto before = waits->milliseconds();
+  EXPECT_GE(before, 20);
+  {
+    StepClock without{nullptr};
+    waits->count(sleep);
+    const auto lap = without.take();
+    EXPECT_EQ(lap.own_ms, lap.step_ms);
+    EXPECT_EQ(waits->milliseconds(), before) << "the clock that counted has ended";
+  }
+  StepClock clock{waits};
+  sleep();
+  const auto lap = clock.take();
+  EXPECT_NEAR(lap.own_ms, lap.step_ms, 1e-6) << "the waits of the former clock";
 }
 
 TEST_F(StepClockTest, SubtractsWaitsThatAreLongerThanALapFromTheNextOne) {

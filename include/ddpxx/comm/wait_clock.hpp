@@ -5,7 +5,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <utility>
+#include <vector>
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -20,8 +20,10 @@ class WaitClock {
  public:
   explicit WaitClock(c10::Device device) : device_{device} {}
 
-  /// Waits are measured from now on.
-  void start() noexcept { is_started_ = true; }
+  /// Waits are measured from now on, until stop() was called as often as start().
+  void start() noexcept { ++starts_; }
+  /// At the last stop, waits that the stream has not passed yet are forgotten.
+  void stop() noexcept;
 
   /// Calls `wait`, which waits for a collective. A wait that throws does not count.
   void count(const std::function<void()>& wait);
@@ -30,15 +32,22 @@ class WaitClock {
   double milliseconds();
 
  private:
+  /// What the stream records before and after a wait.
+  struct Events {
+    c10::Event before, after;
+  };
+
+  Events take_events();
   /// Adds the waits that the stream has passed. The mutex is locked.
   void add_passed();
 
   c10::Device device_;
-  std::atomic<bool> is_started_{false};
+  std::atomic<int> starts_{0};  ///< Calls of start() without one of stop().
   std::mutex mutex_;
   // Guarded by the mutex:
   double milliseconds_ = 0;
-  std::deque<std::pair<c10::Event, c10::Event>> pending_;  ///< Waits that the stream may not have passed yet.
+  std::deque<Events> pending_;  ///< The events of waits that the stream may not have passed yet.
+  std::vector<Events> spare_;   ///< Events that are used again, because creating one takes long.
 };
 
 }  // namespace ddpxx

@@ -15,7 +15,7 @@
 namespace ddpxx {
 
 DDPXX_INLINE void WaitClock::count(const std::function<void()>& wait) {
-  if (!is_started_) return wait();
+  if (starts_ == 0) return wait();
   if (device_.is_cpu()) {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
@@ -28,15 +28,31 @@ DDPXX_INLINE void WaitClock::count(const std::function<void()>& wait) {
   const auto record = [&](c10::Event& event) {
     event.record(c10::impl::VirtualGuardImpl{device_.type()}.getStream(device_));
   };
-  // Only events of this kind have times.
-  c10::Event before{device_.type(), c10::EventFlag::BACKEND_DEFAULT};
-  c10::Event after{device_.type(), c10::EventFlag::BACKEND_DEFAULT};
-  record(before);
+  auto events = take_events();
+  record(events.before);
   wait();
-  record(after);
+  record(events.after);
   const std::lock_guard lock{mutex_};
-  pending_.emplace_back(std::move(before), std::move(after));
+  pending_.push_back(std::move(events));
   add_passed();
+}
+
+DDPXX_INLINE WaitClock::Events WaitClock::take_events() {
+  {
+    const std::lock_guard lock{mutex_};
+    if (!spare_.empty()) {
+      auto events = std::move(spare_.back());
+      spare_.pop_back();
+      return events;
+    }
+  }
+  constexpr auto kTimed = c10::EventFlag::BACKEND_DEFAULT;  // only events of this kind have times
+  return {.before = c10::Event{device_.type(), kTimed}, .after = c10::Event{device_.type(), kTimed}};
+}
+
+DDPXX_INLINE void WaitClock::stop() noexcept {
+  const std::lock_guard lock{mutex_};
+  if (--starts_ == 0) pending_.clear();
 }
 
 DDPXX_INLINE double WaitClock::milliseconds() {
@@ -46,8 +62,10 @@ DDPXX_INLINE double WaitClock::milliseconds() {
 }
 
 DDPXX_INLINE void WaitClock::add_passed() {
-  while (!pending_.empty() && pending_.front().second.query()) {
-    milliseconds_ += pending_.front().first.elapsedTime(pending_.front().second);
+  while (!pending_.empty() && pending_.front().after.query()) {
+    auto& passed = pending_.front();
+    milliseconds_ += passed.before.elapsedTime(passed.after);
+    spare_.push_back(std::move(passed));
     pending_.pop_front();
   }
 }

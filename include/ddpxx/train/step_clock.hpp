@@ -18,8 +18,17 @@ class StepClock {
     double own_ms = 0;   ///< Those of them in which this rank did not wait for collectives.
   };
 
-  /// Measures step_ms only; own_ms too once `waits` counts.
-  explicit StepClock(std::shared_ptr<WaitClock> waits) : waits_{std::move(waits)} {}
+  /// Lets `waits` count for the life of this clock. Where it is null, own_ms is step_ms.
+  explicit StepClock(std::shared_ptr<WaitClock> waits) : waits_{std::move(waits)} {
+    if (!waits_) return;
+    waits_->start();
+    waited_ = waits_->milliseconds();
+  }
+  StepClock(const StepClock&) = delete;
+  StepClock& operator=(const StepClock&) = delete;
+  ~StepClock() {
+    if (waits_) waits_->stop();
+  }
 
   /// Begins a lap; what has passed since the last one counts for none.
   void restart() {
@@ -32,7 +41,7 @@ class StepClock {
   /// many steps is right.
   Lap take() {
     const auto now = Clock::now();
-    const auto waited = waits_->milliseconds();
+    const auto waited = waits_ ? waits_->milliseconds() : 0;
     const std::chrono::duration<double, std::milli> passed = now - std::exchange(begun_, now);
     const auto own = passed.count() - (waited - std::exchange(waited_, waited)) - excess_;
     excess_ = std::max(-own, 0.0);
@@ -42,7 +51,7 @@ class StepClock {
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::shared_ptr<WaitClock> waits_;
+  std::shared_ptr<WaitClock> waits_;  ///< Null where waits are not counted.
   Clock::time_point begun_ = Clock::now();
   double waited_ = 0;  ///< What `waits_` showed when the lap began.
   double excess_ = 0;  ///< Waits that were longer than the last lap.

@@ -20,7 +20,8 @@ namespace ddpxx {
 /// has Chrome's trace format, which ui.perfetto.dev, chrome://tracing and TensorBoard's profiler plugin show.
 ///
 /// A thread has at most one profiler at a time. If LibTorch cannot start or end the profile, or write the file, that is
-/// a warning, and the training goes on.
+/// a warning, and the training goes on. An error of the device, for which begin_step(), end_step() and finish() wait,
+/// is thrown.
 class StepProfiler {
  public:
   struct Options {
@@ -52,6 +53,8 @@ class StepProfiler {
  private:
   void drop() noexcept;
   void write();
+  /// Waits until the kernels that were started have ended: those of a step must not run in the profile of another one.
+  void wait_for_device() const;
 
   Options options_;
   Log log_;

@@ -2,6 +2,7 @@
 // compiled.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -49,6 +50,7 @@ DDPXX_INLINE bool StepProfiler::begin_step(std::int64_t number) {
   const torch::profiler::impl::ProfilerConfig config{ProfilerState::KINETO};
   std::set<ActivityType> activities{ActivityType::CPU};
   if (options_.device.is_cuda()) activities.insert(ActivityType::CUDA);
+  wait_for_device();
   try {
     if (torch::profiler::impl::profilerEnabled())
       throw Error{Errc::config, "another profiler is running in this thread"};
@@ -89,23 +91,36 @@ DDPXX_INLINE void StepProfiler::drop() noexcept {
   }
 }
 
+DDPXX_INLINE void StepProfiler::wait_for_device() const {
+  if (!options_.device.is_cpu())
+    c10::impl::VirtualGuardImpl{options_.device.type()}.synchronizeDevice(options_.device.index());
+}
+
 DDPXX_INLINE void StepProfiler::write() {
+  wait_for_device();
   is_under_way_ = false;
   const auto last = first_ + profiled_ - 1;
   const auto file = options_.folder / ("rank-" + std::to_string(options_.rank) + ".steps-" + std::to_string(first_) +
                                        '-' + std::to_string(last) + ".pt.trace.json");
   std::error_code failure;
   std::filesystem::remove(file, failure);  // one of an earlier start would look like a success
+  bool lacks_kernels = false;
   try {
-    // The kernels of these steps have to end before the profile does.
-    if (!options_.device.is_cpu())
-      c10::impl::VirtualGuardImpl{options_.device.type()}.synchronizeDevice(options_.device.index());
-    torch::autograd::profiler::disableProfiler()->save(file.string());
+    const auto profile = torch::autograd::profiler::disableProfiler();
+    profile->save(file.string());
+    lacks_kernels = !options_.device.is_cpu() && std::ranges::none_of(profile->events(), [&](const auto& event) {
+      return event.deviceType() == options_.device.type();
+    });
   } catch (const std::exception& error) {
     return log_.warn("cannot write the profile " + file.string() + ": " + first_line(error));
   }
   if (std::filesystem::file_size(file, failure) == 0 || failure)
     return log_.warn("cannot write the profile " + file.string() + (failure ? ": " + failure.message() : ""));
+  if (lacks_kernels)
+    log_.warn(
+        "the profile " + file.string() +
+        " shows no kernels, since CUPTI has recorded none: end other profilers such as nsys, or allow profiling in "
+        "the container");
   log_.info("profiled steps " + std::to_string(first_) + " to " + std::to_string(last) + ": " + file.string() +
             "; ui.perfetto.dev shows it");
 }

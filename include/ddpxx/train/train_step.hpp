@@ -135,10 +135,8 @@ class TrainStep {
                         model_->named_parameters().keys()},
         gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size()},
         averaged_model_{config_.ema_decay, strategy_},
-        clock_{group.wait_clock()},
+        clock_{config_.rank_times ? group.wait_clock() : nullptr},
         log_{group.size(), LetsRanksDrift<Strategy>} {
-    config_.rank_times = config_.rank_times && group.size() > 1;
-    if (config_.rank_times) group.wait_clock()->start();
     if (config_.capture) captured_.emplace(config_.capture(device_));
   }
   TrainStep(const TrainStep&) = delete;
@@ -318,8 +316,9 @@ class TrainStep {
   }
 
  private:
-  static const Config& checked(const Config& config, const Group& group, const Model* model) {
+  static Config checked(Config config, const Group& group, const Model* model) {
     check(config);
+    config.rank_times = config.rank_times && group.size() > 1;
     if (model == nullptr) throw Error{Errc::config, "a step needs a model, and it is null"};
     if (const auto parameters = model->parameters(); !parameters.empty())
       check_group_device(parameters.front().device(), group.device());
