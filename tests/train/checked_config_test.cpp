@@ -13,6 +13,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/optim/adamw.hpp>
+#include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/parallel/single_device.hpp>
@@ -64,6 +65,24 @@ TEST(TheConfigOfATrainer, IsRefusedForRulesBetweenSettings) {
             "training.csv: \"s3://bucket/rows.csv\" is in a bucket, and rows are added one by one to a file of a disk: "
             "name a place on a disk, and give save_dir alone the bucket\n"
             "optimizer.decay_steps: must be greater than warmup_steps (0) unless schedule=constant or step");
+}
+
+TEST(TheConfigOfATrainer, IsRefusedWhereSGDCannotLeaveOutSteps) {
+  constexpr auto kRefusal =
+      "SGD with momentum and dampening cannot leave steps out, which a scaled loss and "
+      "training.spike_factor need: set dampening=0";
+  using Guarded = Trainer<Line, Ones, SGD, Float32, SingleDevice>;
+  Guarded::Config config;
+  config.optimizer = {.momentum = 0.9, .dampening = 0.5};
+  EXPECT_EQ(refusal<Guarded>(config), "none");
+  config.training.spike_factor = 4;
+  EXPECT_EQ(refusal<Guarded>(config), kRefusal);
+  config.optimizer.momentum = 0;
+  EXPECT_EQ(refusal<Guarded>(config), "none") << "dampening acts on momentum only";
+  using Scaled = Trainer<Line, Ones, SGD, AutocastFP16, SingleDevice>;
+  Scaled::Config scaled;
+  scaled.optimizer = {.momentum = 0.9, .dampening = 0.5};
+  EXPECT_EQ(refusal<Scaled>(scaled), kRefusal);
 }
 
 TEST(TheConfigOfATrainer, IsRefusedForAHomeFolderThatNoShellHasNamed) {

@@ -86,6 +86,10 @@ template <class O>
 concept SkipsSteps = requires(O optimizer, double learning_rate, const std::optional<at::Tensor>& found_inf) {
   optimizer.step(learning_rate, found_inf);
 };
+/// Optional: `static void check_can_skip_steps(const Config&)`, for an optimizer that cannot leave out steps with some
+/// of its settings: throws Error `config` for them.
+template <class O>
+concept ChecksSkippedSteps = requires(const typename O::Config& config) { O::check_can_skip_steps(config); };
 /// Optional: `void step(double learning_rate, const std::optional<at::Tensor>& found_inf, const at::Tensor& divisor)`,
 /// which divides the gradients by `divisor`, 0-dim float32 on the device of the slices, and leaves the results in them.
 /// Clipping by the norm then needs no pass of its own over the gradients (setting fused_clip).

@@ -39,14 +39,9 @@ class SGD {
   }
 
   /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
-  /// Errors  `config` for momentum with dampening together with `found_inf`: dampening does not act on the first step
-  ///         that counts, and only the device knows which step that is.
+  /// Errors  those of check_can_skip_steps(), where `found_inf` is given.
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
-    if (found_inf && !moments_.empty() && config_.dampening != 0.0)
-      throw Error{
-          Errc::config,
-          "SGD with momentum and dampening cannot leave steps out, which a scaled loss and training.spike_factor "
-          "need: set dampening=0"};
+    if (found_inf) check_can_skip_steps(config_);
     const c10::NoGradGuard no_grad;
     fill_groups();
     // Without dampening the first step, whose momentum is zeros, needs no special case.
@@ -58,6 +53,15 @@ class SGD {
                       table_.learning_rate(i, learning_rate), config_.dampening, config_.nesterov, /*maximize=*/false,
                       /*is_first_step=*/first, /*grad_scale=*/{}, found_inf);
     }
+  }
+
+  /// Errors  `config` for momentum with dampening: dampening does not act on the first step that counts, and only the
+  ///         device knows which step that is.
+  static void check_can_skip_steps(const Config& config) {
+    if (config.momentum != 0.0 && config.dampening != 0.0)
+      throw Error{Errc::config,
+                  "SGD with momentum and dampening cannot leave steps out, which a scaled loss and "
+                  "training.spike_factor need: set dampening=0"};
   }
 
   std::span<const Moment> moments() const noexcept { return moments_; }
@@ -90,6 +94,7 @@ class SGD {
   bool is_first_step_ = true;  ///< Nothing has been added to the momentum yet.
 };
 
-static_assert(explain_optimizer<SGD>() && SkipsSteps<SGD> && CountsOptimizerSteps<SGD> && TakesParameterGroups<SGD>);
+static_assert(explain_optimizer<SGD>() && SkipsSteps<SGD> && ChecksSkippedSteps<SGD> && CountsOptimizerSteps<SGD> &&
+              TakesParameterGroups<SGD>);
 
 }  // namespace ddpxx

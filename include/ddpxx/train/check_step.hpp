@@ -7,6 +7,7 @@
 #include <ddpxx/core/type_name.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/parallel/concept.hpp>
+#include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/parameter_groups.hpp>
 
 namespace ddpxx::detail {
@@ -48,7 +49,7 @@ void check_capture(const typename Strategy::Config& strategy) {
 }
 
 /// Throws what TrainStep refuses of its settings before it sends anything; `config` is its Config.
-template <class Optimizer, class Stepper, class Strategy, class Config>
+template <class Optimizer, class Stepper, class Precision, class Strategy, class Config>
 void check_step(const Config& config) {
   if (steps_in_backward<Strategy> && config.grad_norm_clip > 0)
     throw Error{Errc::config,
@@ -56,6 +57,8 @@ void check_step(const Config& config) {
                 "stepped the first of them by then: set grad_norm_clip=0 (grad_value_clip works), or choose the "
                 "strategy alone"};
   if (config.spike_factor > 0) check_spikes<Optimizer, Strategy>(static_cast<bool>(config.capture));
+  if constexpr (ChecksSkippedSteps<Optimizer>)
+    if (config.spike_factor > 0 || scales_loss<Precision>) Optimizer::check_can_skip_steps(config.optimizer);
   check_parameter_groups<Optimizer>(config.parameter_groups);
   if (config.capture) check_capture<Optimizer, Stepper, Strategy>(config.strategy);
   if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);

@@ -114,7 +114,7 @@ class TrainStep {
   };
 
   /// Throws what the constructor refuses before it sends anything.
-  static void check(const Config& config) { detail::check_step<Optimizer, Stepper, Strategy>(config); }
+  static void check(const Config& config) { detail::check_step<Optimizer, Stepper, Precision, Strategy>(config); }
 
   TrainStep(Group& group, std::shared_ptr<Model> model, const Config& config)
       : group_{&group},
