@@ -1,4 +1,5 @@
 // Copies of the parameters on several ranks are compared bit by bit, under each strategy that has any.
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -91,6 +92,19 @@ TEST(DifferenceOfReplicas, ComparesShardsWithinTheirColumn) {
                      "rank 3 holds other values than rank 1 in parameter \"weight\"; 1 of the 2 ranks");
   expect_found<HSDP>(4, {.shard_size = 2}, 2, "table",
                      "rank 2 holds other values than rank 0 in parameter \"table\"; 1 of the 2 ranks");
+}
+
+// Values that differ between the rows stand for rows whose collectives add in another order.
+TEST(SumOverShards, HasTheSameBitsInAllRows) {
+  spawn_ranks(4, [](Group& group) {
+    Net net;
+    FlatModel flat{net};
+    HSDP strategy{{.shard_size = 2}, group};
+    strategy.attach(flat);
+    const float value = group.rank() < 2 ? 1.0F : std::nextafter(1.0F, 2.0F);
+    const auto sum = strategy.sum_over_shards(at::full({}, value)).item<float>();
+    EXPECT_EQ(sum, 2.0F) << "on rank " << group.rank();
+  });
 }
 
 TEST(DifferenceOfReplicas, TakesThoseOfMostRanksForTheRightOnes) {

@@ -94,9 +94,9 @@ concept GathersParameters = requires(S s) {
 /// it. Without gradients, in evaluation and generation, `forward` may be called between steps.
 ///
 /// `wait_pending()` returns when no collective that the strategy has started is still running. `sum_over_shards(value)`
-/// sums over the ranks that hold different slices; where each rank steps everything it returns the value. The scope
-/// that `gathered()` returns keeps all parameters whole while it lives; after `make_whole()` they stay whole, and equal
-/// on all ranks, until the next step.
+/// sums over the ranks that hold different slices, and returns the same bits on all ranks; where each rank steps
+/// everything it returns the value. The scope that `gathered()` returns keeps all parameters whole while it lives;
+/// after `make_whole()` they stay whole, and equal on all ranks, until the next step.
 ///
 /// WholeModel has these functions for strategies whose ranks each hold all parameters, and WrapsStrategy for strategies
 /// around another one. What else a strategy may have: see the concepts below; a function that is not there costs

@@ -149,6 +149,9 @@ DDPXX_INLINE void FSDP::wait_pending() {
 DDPXX_INLINE at::Tensor FSDP::sum_over_shards(at::Tensor value) const {
   auto sum = value.to(shards_->device());
   all_reduce(sum, *shards_);
+  // Each row of HSDP adds by itself, and may add in another order than the first row: one row may span two hosts.
+  // Copies of a shard must be clipped by the same norm, or they would drift apart.
+  if (replicas_ != nullptr) broadcast(sum, *replicas_);
   return sum.to(value.device());
 }
 
