@@ -52,9 +52,10 @@ DDPXX_INLINE void FSDPUnit::start_gather() {
 DDPXX_INLINE void FSDPUnit::gather() {
   if (state_ == State::whole) return;
   start_gather();
+  // The copies come first, so that WaitClock does not count them as a wait for other ranks.
+  copies_->order_after(std::exchange(started_, {}));
   for (auto& pending : pending_) pending.wait();
   pending_.clear();
-  copies_->order_after(std::exchange(started_, {}));
   for (const auto& [arena, segment] : segments_) arena->show(*segment);
   state_ = State::whole;
 }
