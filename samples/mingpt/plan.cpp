@@ -1,6 +1,7 @@
 // plan.cpp — `mingpt plan`: its command line, and the memory of a rank, for every strategy and precision.
 #include "plan.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -74,6 +75,21 @@ std::int64_t snapshot_copy(const RunConfig& config, std::int64_t world_size, con
   return static_cast<std::int64_t>(parameters * tensors * sizeof(float) / static_cast<double>(world_size));
 }
 
+/// Says with which batches the tensors of a rank need at most `memory` bytes, of which `copy` are for a snapshot.
+void print_largest_batch(const RunConfig& config, const PlanConfig& planned, const ddpxx::MemoryPlan& plan,
+                         std::int64_t copy) {
+  const auto batches = ddpxx::micro_batches(config.data.batch_size, config.training, planned.world_size);
+  auto largest = plan.largest_batch(planned.memory - copy, batches.size);
+  if (config.training.global_batch_size > 0) largest = std::min(largest, batches.size * batches.count);
+  const auto memory = ddpxx::bytes_text(static_cast<std::uint64_t>(planned.memory));
+  if (largest > 0)
+    std::printf("the largest data.batch_size whose tensors fit in %s is %lld\n", memory.c_str(),
+                static_cast<long long>(largest));
+  else
+    std::printf("not one sample fits in %s: choose recompute=all, strategy=fsdp on more ranks, or smaller sizes\n",
+                memory.c_str());
+}
+
 /// Says what a process on a CPU needs beside the tensors that are planned.
 void print_memory_beside(const RunConfig& config) {
   std::puts(
@@ -121,6 +137,8 @@ void plan(const CommandLine& line) {
     text.vocab_size = ddpxx::CharDataset{config.data.text}.vocab_size();
 
   print_run(config, planned.world_size, text);
+  if (line.time && planned.memory > 0)
+    throw ddpxx::Error{ddpxx::Errc::config, "memory: plan --time plans no memory: leave out one of the two"};
   if (line.time) return plan_time(planned, text);
   const auto plan = with_strategy(config, [&]<class Strategy>(const typename Strategy::Config& strategy) {
     return memory_of<Strategy>(config, strategy, planned.world_size, text);
@@ -140,5 +158,6 @@ void plan(const CommandLine& line) {
   if (copy > 0 && on_cpu) row("snapshots", copy);
   row("a rank", plan.total() + (on_cpu ? copy : 0));
   if (copy > 0 && !on_cpu) row("on the host", copy);
+  if (planned.memory > 0) print_largest_batch(config, planned, plan, on_cpu ? copy : 0);
   if (on_cpu) print_memory_beside(config);
 }

@@ -197,6 +197,27 @@ TEST_F(Mingpt, PlansWithoutAText) {
   EXPECT_THAT(plan.err, HasSubstr("not ready to run"));
 }
 
+TEST_F(Mingpt, PlansTheLargestBatchThatFits) {
+  const auto plan = [](int batch_size, const Words& more = {}) {
+    Words words{
+        program("mingpt"), "plan",           "training.device=cpu", "model.n_layer=2",
+        "model.n_embd=64", "model.n_head=2", "data.block_size=32",  "data.batch_size=" + std::to_string(batch_size)};
+    words.insert(words.end(), more.begin(), more.end());
+    return StartedProgram{words}.wait().out;
+  };
+  const auto number = [](const std::string& out, const std::string& before) {
+    std::smatch match;
+    return std::regex_search(out, match, std::regex{before + " +([0-9]+)"}) ? std::stoll(match[1]) : -1;
+  };
+  const auto asked = plan(4, {"memory=16MiB"});
+  const auto largest = static_cast<int>(number(asked, "the largest data.batch_size whose tensors fit in 16 MiB is"));
+  ASSERT_GT(largest, 4) << asked;
+  // The activations of a larger batch are not exactly in proportion.
+  EXPECT_LE(number(plan(largest), "a rank"), 16.1 * 1024 * 1024);
+  EXPECT_GT(number(plan(largest + largest / 50 + 1), "a rank"), 16 * 1024 * 1024);
+  EXPECT_THAT(plan(4, {"memory=100KiB"}), HasSubstr("not one sample fits in 100 KiB: choose recompute=all"));
+}
+
 TEST_F(Mingpt, PlansTheCopyOfASnapshotThatIsWrittenInTheBackground) {
   const auto plan = [](Words words) {
     words.insert(words.begin(), {program("mingpt"), "plan", "training.device=cpu", "world_size=2"});

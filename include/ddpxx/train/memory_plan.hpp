@@ -38,6 +38,14 @@ struct MemoryPlan {
 
   std::int64_t states() const { return parameters + gradients + optimizer; }
   std::int64_t total() const { return states() + buckets + activations + inputs; }
+  /// The largest batch with which total() is at most `bytes`, where this is the plan of batches of `batch_size`
+  /// samples; 0 where no batch is that small.
+  std::int64_t largest_batch(std::int64_t bytes, std::int64_t batch_size) const {
+    const auto of_samples = static_cast<double>(activations + inputs) / static_cast<double>(batch_size);
+    const auto left = static_cast<double>(bytes - states() - buckets);
+    if (of_samples <= 0) return left < 0 ? 0 : batch_size;  // nothing depends on the batch
+    return left < of_samples ? 0 : static_cast<std::int64_t>(left / of_samples);
+  }
 };
 
 /// The settings of a run that decide how much memory a rank needs.
