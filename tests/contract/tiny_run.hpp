@@ -21,6 +21,7 @@
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/optim/schedule.hpp>
 #include <ddpxx/optim/sgd.hpp>
+#include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/testing.hpp>
@@ -82,6 +83,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
                          .fused_clip = options.fused_clip,
                          .accumulation_steps = options.accumulation,
                          .save_dir = (folder / "run").string(),
+                         .check_replicas_every = HoldsReplicas<Strategy> ? 5 : 0,
                          .metrics = (folder / "metrics.jsonl").string()};
       config.optimizer.learning_rate = std::is_same_v<Optimizer, SGD> ? 0.03 : 5e-3;
       config.optimizer.schedule = options.schedule;
