@@ -10,6 +10,7 @@ template void walk(ConfigTable&, const SGDConfig&, const FieldFacts&, OpenGroup)
 template void walk(ConfigTable&, const DDP::Config&, const FieldFacts&, OpenGroup);
 template void walk(ConfigTable&, const SnapshotConfig&, const FieldFacts&, OpenGroup);
 template void walk(ConfigTable&, const EarlyStoppingConfig&, const FieldFacts&, OpenGroup);
+template void walk(ConfigTable&, const PlateauConfig&, const FieldFacts&, OpenGroup);
 template void walk(ConfigTable&, const ParameterGroupsConfig&, const FieldFacts&, OpenGroup);
 template void walk(ConfigTable&, const TrainingConfig&, const FieldFacts&, OpenGroup);
 template void walk(ConfigTable&, const TrainerConfig<>&, const FieldFacts&, OpenGroup);

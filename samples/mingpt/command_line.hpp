@@ -128,7 +128,7 @@ inline bool is_one_place(std::string_view a, std::string_view b) {
 /// The settings that a verb does not use.
 inline std::vector<std::string> unused_settings(const std::string& verb) {
   std::vector<std::string> unused;
-  if (only_reads(verb)) unused = {"training", "early_stopping", "snapshot", "run_folder"};
+  if (only_reads(verb)) unused = {"training", "early_stopping", "plateau", "snapshot", "run_folder"};
   if (verb == "generate") unused.insert(unused.end(), {"data.path", "data.val_path", "optimizer"});
   return unused;
 }

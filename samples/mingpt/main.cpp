@@ -84,6 +84,7 @@ void write_nothing(RunConfig& config) {
   auto& training = config.training;
   for (auto* place : {&training.metrics, &training.csv, &training.tensorboard, &training.profile}) place->clear();
   config.early_stopping = {};
+  config.plateau = {};
   config.run_folder.clear();
 }
 

@@ -19,6 +19,7 @@
 #include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/optim/adamw_config.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
+#include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/precision/loss_scaler_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/idle_snapshot_settings.hpp>
@@ -109,6 +110,7 @@ struct RunConfig {
   ddpxx::TrainingConfig training;
   ddpxx::SnapshotConfig snapshot;
   ddpxx::EarlyStoppingConfig early_stopping;
+  ddpxx::PlateauConfig plateau;
   StrategyConfig strategy{std::in_place_index<kDDP>};
   std::string recompute = "none";
   PrecisionName precision = PrecisionName::fp32;

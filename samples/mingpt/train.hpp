@@ -92,6 +92,7 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
                  .precision = precision,
                  .strategy = strategy,
                  .early_stopping = config.early_stopping,
+                 .plateau = config.plateau,
                  .parameter_groups = config.parameter_groups},
                 run.record,
                 {.validation = parts.validation,

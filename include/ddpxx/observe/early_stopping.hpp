@@ -13,10 +13,6 @@
 
 namespace ddpxx {
 
-/// The number of an evaluation that `early_stopping.metric` names.
-/// Errors  `config` where the evaluation has no such number.
-double watched_value(const EarlyStoppingConfig& config, const Evaluated& event);
-
 /// Throws where early stopping is on and the evaluation does not have its metric. All ranks have the same evaluation,
 /// so that they throw together.
 void check_early_stopping(const EarlyStoppingConfig& config, const Evaluated& event);

@@ -11,22 +11,12 @@
 #include <ddpxx/observe/early_stopping.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/observer.hpp>
+#include <ddpxx/observe/watched_value.hpp>
 
 namespace ddpxx {
 
-DDPXX_INLINE double watched_value(const EarlyStoppingConfig& config, const Evaluated& event) {
-  if (config.metric == "val_loss") return event.val_loss;
-  std::string names = "val_loss";
-  for (const auto& metric : event.metrics) {
-    if (config.metric == "val_" + metric.name) return metric.value;
-    names += ", val_" + metric.name;
-  }
-  throw Error{Errc::config,
-              "early_stopping.metric: an evaluation has no " + harmless(config.metric) + " (it has: " + names + ")"};
-}
-
 DDPXX_INLINE void check_early_stopping(const EarlyStoppingConfig& config, const Evaluated& event) {
-  if (!config.metric.empty()) watched_value(config, event);
+  if (!config.metric.empty()) watched_value("early_stopping.metric", config.metric, event);
 }
 
 DDPXX_INLINE EarlyStopping::EarlyStopping(EarlyStoppingConfig config, Log log) : config_{std::move(config)}, log_{log} {
@@ -42,7 +32,7 @@ DDPXX_INLINE void EarlyStopping::on_begin(const RunBegan&) {
 }
 
 DDPXX_INLINE Verdict EarlyStopping::on_evaluated(const Evaluated& event) {
-  const auto value = watched_value(config_, event);
+  const auto value = watched_value("early_stopping.metric", config_.metric, event);
   const bool improves =
       !best_ || (config_.mode == MetricMode::min ? *best_ - value : value - *best_) > config_.min_delta;
   if (improves && std::isfinite(value)) {

@@ -42,6 +42,7 @@ void check_trainer_config(const Config& config) {
   add("precision", config.precision);
   add("strategy", config.strategy);
   add("early_stopping", config.early_stopping);
+  add("plateau", config.plateau);
   add("parameter_groups", config.parameter_groups);
   for (auto& error : config.check()) errors.push_back(std::move(error));
   throw_config_errors(errors);

@@ -42,6 +42,7 @@ Settings common_settings(const Config& config, const Settings& types, const Sett
   add(part_settings(config.optimizer, "optimizer"));
   add(part_settings(config.parameter_groups, "parameter_groups"));
   add(part_settings(config.early_stopping, "early_stopping"));
+  add(part_settings(config.plateau, "plateau"));
   add(part_settings(config.precision, "precision"));
   add(part_settings(config.strategy, "strategy"));
   return detail::common_of_all(std::move(common), data_settings(dataset, validation), recorded);

@@ -11,6 +11,7 @@
 #include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
+#include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/optim/sgd_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/check_trainer.hpp>
@@ -27,6 +28,7 @@ extern template void walk(ConfigTable&, const SGDConfig&, const FieldFacts&, Ope
 extern template void walk(ConfigTable&, const DDP::Config&, const FieldFacts&, OpenGroup);
 extern template void walk(ConfigTable&, const SnapshotConfig&, const FieldFacts&, OpenGroup);
 extern template void walk(ConfigTable&, const EarlyStoppingConfig&, const FieldFacts&, OpenGroup);
+extern template void walk(ConfigTable&, const PlateauConfig&, const FieldFacts&, OpenGroup);
 extern template void walk(ConfigTable&, const ParameterGroupsConfig&, const FieldFacts&, OpenGroup);
 extern template void walk(ConfigTable&, const TrainingConfig&, const FieldFacts&, OpenGroup);
 extern template void walk(ConfigTable&, const TrainerConfig<>&, const FieldFacts&, OpenGroup);

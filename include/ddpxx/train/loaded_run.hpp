@@ -13,6 +13,7 @@ struct HeldState {
   bool average = true;    ///< The moving average of the parameters.
   bool scale = true;      ///< The loss scale.
   bool spikes = true;     ///< The average of the gradients' norms.
+  bool plateau = true;    ///< What the evaluations so far say about the learning rate.
 };
 
 /// The facts of a loaded run; its tensors are in the run's state already.

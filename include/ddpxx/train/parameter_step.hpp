@@ -22,6 +22,8 @@
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/in_parts.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
+#include <ddpxx/optim/plateau.hpp>
+#include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/captured_step.hpp>
@@ -71,13 +73,14 @@ class ParameterStep {
   /// Ranks   Collective.
   /// Errors  those of the precision, the strategy and the optimizer for what they cannot do with this model.
   ParameterStep(Group& group, Strategy& strategy, FlatModel& model, const Precision& precision,
-                const typename Optimizer::Config& optimizer, const GradientLimits& limits,
+                const typename Optimizer::Config& optimizer, const GradientLimits& limits, const PlateauConfig& plateau,
                 std::span<const ParameterGroup> groups, std::span<const std::string> names)
       : strategy_{&strategy},
         config_{optimizer},
         limits_{limits},
         optimizer_{attached(group, model, groups)},
         scaler_{make_scaler(precision)} {
+    if (!plateau.metric.empty()) plateau_.emplace(plateau);
     // The gradients of offloaded parameters are on another device than the model.
     if (limits.spike_factor > 0) spike_guard_.emplace(limits.spike_factor, norm_options().device());
     if constexpr (!steps_in_backward<Strategy>)
@@ -90,6 +93,7 @@ class ParameterStep {
   void begin(std::int64_t step) {
     norms_.clear();  // an exception may have ended the last step
     learning_rate_ = config_.learning_rate_at(step);
+    if (plateau_) learning_rate_ = plateau_->rate(learning_rate_);
   }
 
   /// Whether a part of the parameters has been stepped in backward since begin(), and step() has not come yet.
@@ -183,8 +187,11 @@ class ParameterStep {
     for (auto& [name, tensor] : spike_guard_->state()) tensor.zero_();
   }
 
-  /// What a snapshot writes and reads beside the optimizer's moments: the number of steps, the state of the scaler, and
-  /// the average of the norms.
+  /// What lowers the learning rate where evaluations stop improving; null if nothing does.
+  Plateau* plateau() noexcept { return plateau_ ? &*plateau_ : nullptr; }
+
+  /// What a snapshot writes and reads beside the optimizer's moments: the number of steps, the state of the scaler, the
+  /// average of the norms, and what the evaluations say about the learning rate.
   std::vector<std::pair<std::string, at::Tensor>> state() const {
     std::vector<std::pair<std::string, at::Tensor>> state;
     if constexpr (KeepsStepCount<Stepper>) state.emplace_back("optimizer.step", optimizer_.step_count());
@@ -192,6 +199,8 @@ class ParameterStep {
       for (const auto& [name, tensor] : scaler_.state()) state.emplace_back("scaler." + name, tensor);
     if (spike_guard_)
       for (const auto& [name, tensor] : spike_guard_->state()) state.emplace_back("spikes." + name, tensor);
+    if (plateau_)
+      for (const auto& [name, tensor] : plateau_->state()) state.emplace_back("plateau." + name, tensor);
     return state;
   }
 
@@ -301,6 +310,7 @@ class ParameterStep {
   typename Optimizer::Config config_;
   GradientLimits limits_;
   std::optional<SpikeGuard> spike_guard_;
+  std::optional<Plateau> plateau_;
   double learning_rate_ = 0.0;
   Stepper optimizer_;
   /// Views of this rank's gradients, sorted as the model's parameters; their norm is computed.

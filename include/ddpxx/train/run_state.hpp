@@ -44,7 +44,8 @@ struct StatePart {
 /// Everything that a step changes, except the random numbers and the position in the data.
 struct RunState {
   std::vector<StatePart> parts;
-  /// Tensors that every rank holds whole, by their names in a snapshot: the model's buffers, the loss scale.
+  /// Tensors that every rank holds whole, by their names in a snapshot: the model's buffers, the loss scale,
+  /// the average of the norms, the counts of evaluations.
   std::vector<std::pair<std::string, at::Tensor>> whole;
   std::string optimizer = {};  ///< The optimizer's name in snapshots; empty if it has none.
 };
@@ -87,13 +88,13 @@ bool lacks_optimizer(const Manifest& snapshot);
 HeldState held_state(const RunState& run, const Manifest& snapshot);
 
 /// True if a run reads this tensor from the snapshot. A run may begin to scale its loss, to average its parameters, to
-/// leave out steps by training.spike_factor, or to use the momentum of SGD, where the run that saved the snapshot did
-/// not.
+/// leave out steps by training.spike_factor, to lower its rate by plateau.metric, or to use the momentum of SGD, where
+/// the run that saved the snapshot did not.
 bool is_read(const std::string& name, const Manifest& snapshot);
 
 /// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since AdamW,
-/// Adam and LAMB have equal tensors. The loss scale, the moving average, the average of the norms and the moments are
-/// compared only where both the run and the snapshot have them.
+/// Adam and LAMB have equal tensors. The loss scale, the moving average, the average of the norms, the counts of
+/// evaluations and the moments are compared only where both the run and the snapshot have them.
 /// Errors  `storage`, listing every tensor that is missing on one side or differs in shape or type.
 void check_state(const RunState& run, const Manifest& snapshot);
 

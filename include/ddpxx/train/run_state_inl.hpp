@@ -166,9 +166,9 @@ DDPXX_INLINE bool lacks_optimizer(const Manifest& snapshot) {
 namespace detail {
 
 inline constexpr std::string_view kScaler = "scaler.", kOptimizer = "optimizer.", kAverage = "optimizer.ema.",
-                                  kSpikes = "spikes.";
+                                  kSpikes = "spikes.", kPlateau = "plateau.";
 /// A run and the snapshot that it loads may differ in whether they have tensors with these prefixes.
-inline constexpr std::array<std::string_view, 3> kOptional{kScaler, kAverage, kSpikes};
+inline constexpr std::array<std::string_view, 4> kOptional{kScaler, kAverage, kSpikes, kPlateau};
 
 /// Whether the snapshot has a tensor whose name begins with `prefix`.
 inline bool has_any(const Manifest& snapshot, std::string_view prefix) {
@@ -201,7 +201,8 @@ DDPXX_INLINE HeldState held_state(const RunState& run, const Manifest& snapshot)
   return {.optimizer = !lacks_optimizer(snapshot) && (detail::has_moments(snapshot) || !detail::has_moments(run)),
           .average = detail::has_any(snapshot, detail::kAverage),
           .scale = detail::has_any(snapshot, detail::kScaler),
-          .spikes = detail::has_any(snapshot, detail::kSpikes)};
+          .spikes = detail::has_any(snapshot, detail::kSpikes),
+          .plateau = detail::has_any(snapshot, detail::kPlateau)};
 }
 
 DDPXX_INLINE bool is_read(const std::string& name, const Manifest& snapshot) {

@@ -25,6 +25,8 @@
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
+#include <ddpxx/optim/plateau.hpp>
+#include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/averaged_model.hpp>
@@ -110,6 +112,7 @@ class TrainStep {
     typename Precision::Config precision = {};
     typename Strategy::Config strategy = {};
     ParameterGroupsConfig parameter_groups = {};
+    PlateauConfig plateau = {};    ///< How note_evaluation() lowers the learning rate; not at all without a metric.
     MakeStepCapture capture = {};  ///< Makes what captures steps, which are then replayed; empty captures none.
   };
 
@@ -131,6 +134,7 @@ class TrainStep {
                         precision_,
                         config_.optimizer,
                         {config_.grad_norm_clip, config_.grad_value_clip, config_.fused_clip, config_.spike_factor},
+                        config_.plateau,
                         groups_.table,
                         model_->named_parameters().keys()},
         gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size()},
@@ -257,6 +261,18 @@ class TrainStep {
     return ddpxx::difference_of_replicas(strategy_.replicas(), *group_);
   }
 
+  /// Notes the metric of an evaluation where `plateau.metric` names one. If the evaluations have stopped improving, the
+  /// learning rate of the next steps is lower; returns that of the next step then.
+  /// Ranks   Local; every rank must note the same values.
+  std::optional<double> note_evaluation(double value) {
+    auto* const plateau = parameter_step_.plateau();
+    if (plateau == nullptr) return std::nullopt;
+    const double scheduled = config_.optimizer.learning_rate_at(step_), before = plateau->rate(scheduled);
+    plateau->note(value);
+    const double after = plateau->rate(scheduled);
+    return after < before ? std::optional{after} : std::nullopt;
+  }
+
   /// Restarts the clock that measures the next step's `step_ms` and this rank's time in it.
   void restart_clock() { clock_.restart(); }
 
@@ -311,6 +327,7 @@ class TrainStep {
     if (!held.optimizer) parameter_step_.reset_optimizer();
     if (!held.scale) parameter_step_.reset_scale(precision_);
     if (!held.spikes) parameter_step_.reset_spikes();
+    if (auto* const plateau = parameter_step_.plateau()) held.plateau ? plateau->resume() : plateau->reset();
     if constexpr (CountsOptimizerSteps<Stepper>) parameter_step_.optimizer().resume_at(held.optimizer ? step : 0);
     if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
   }

@@ -3,11 +3,13 @@
 
 #include <concepts>
 #include <cstdint>
+#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <ranges>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +40,7 @@
 #include <ddpxx/observe/memory.hpp>
 #include <ddpxx/observe/observer.hpp>
 #include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/observe/watched_value.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/snapshot/run_info.hpp>
 #include <ddpxx/storage/open_storage.hpp>
@@ -272,10 +275,7 @@ class Trainer {
   bool finished() const { return votes_to_stop_ || stop_.is_agreed() || reached_limit(); }
   /// Whether eval_every or eval_every_epochs wants an evaluation after the last step. The step that ends the training
   /// is evaluated before it is saved, so that its snapshot has the numbers.
-  bool evaluation_due() const {
-    return !is_evaluated() && (limits_.wants_evaluation(steps_done()) || wants_last_evaluation() ||
-                               (has_ended_epoch_ && limits_.wants_evaluation_of_epoch(batches_.cursor().epoch)));
-  }
+  bool evaluation_due() const { return !is_evaluated() && (evaluation_wanted() || wants_last_evaluation()); }
   /// Whether save_every, save_every_epochs or save_every_time want a snapshot of the last step, or snapshot.keep_best
   /// since its evaluation is one of the best.
   bool save_due() const {
@@ -288,37 +288,10 @@ class Trainer {
   /// moving average where training.ema_decay keeps one. Reports all steps that are under way first. After an exception
   /// the model has its parameters again from the next step, evaluation or close() on.
   /// Ranks   Collective.
-  /// Errors  `config` without a validation set, during an evaluation, and where snapshot.keep_best or
-  ///         early_stopping.metric name a number that the evaluation does not have; `peer` where the model returns
-  ///         other metrics on other ranks.
-  EvaluationResult evaluate() {
-    if (evaluation_ != Evaluation::none) refuse_in_evaluation("evaluate()", "call it in on_step");
-    read_all_steps();
-    step_.share_buffers();
-    const auto evaluated = [&] {
-      evaluation_ = Evaluation::runs;
-      try {
-        step_.show_average();
-        return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, [this](const Batch& batch) {
-          const EvaluationMode mode{step_.model()};
-          return step_.loss_of(batch);
-        });
-      } catch (...) {
-        evaluation_ = Evaluation::none;
-        step_.take_back_average();
-        throw;
-      }
-    }();
-    evaluation_ = Evaluation::none;
-    step_.show_parameters();
-    if (is_closed_) step_.make_whole();
-    // The model has its parameters again, which an observer may save.
-    evaluation_ = Evaluation::is_reported;
-    report_.show(evaluated);
-    evaluation_ = Evaluation::none;
-    step_.restart_clock();
-    return {evaluated.val_loss, evaluated.samples, evaluated.metrics};
-  }
+  /// Errors  `config` without a validation set, during an evaluation, and where snapshot.keep_best,
+  ///         early_stopping.metric or plateau.metric name a number that the evaluation does not have; `peer` where the
+  ///         model returns other metrics on other ranks.
+  EvaluationResult evaluate() { return evaluate(Occasion::asked); }
 
   /// Whether the last step is the one that this run has saved or loaded last.
   bool is_saved() const { return snapshots_.is_saved(steps_done()); }
@@ -326,8 +299,8 @@ class Trainer {
   /// Saves a snapshot of the last step, unless this run has saved or loaded that step already: the files of a snapshot
   /// do not change. With snapshot.writing=background it is being written when this returns. Saves none if
   /// snapshot.busy=skip and the save before it is still under way, or if it cannot be written and
-  /// snapshot.on_failure=go_on. Reports all steps that are under way first.
-  /// Ranks   Collective.
+  /// snapshot.on_failure=go_on. Reports all steps that are under way first. Where a step is evaluated as well, evaluate
+  /// it first: a run that resumes does not evaluate the step of its snapshot again. Ranks   Collective.
   /// Errors  `config` without a save_dir, before resume(), after close() and during an evaluation; `storage` where it
   ///         cannot be written; `memory` on every rank where one has no memory for it.
   void save() {
@@ -375,7 +348,7 @@ class Trainer {
       stop_.answer(*group_);
     } else {
       stop_.forget();  // a request that came after the last step
-      if (config_.training.evaluates() && !is_evaluated()) evaluate();
+      if (config_.training.evaluates() && !is_evaluated()) evaluate(Occasion::end);
     }
     if (snapshots_.is_open()) {
       snapshots_.expect_last();
@@ -415,6 +388,7 @@ class Trainer {
             .precision = config.precision,
             .strategy = config.strategy,
             .parameter_groups = config.parameter_groups,
+            .plateau = config.plateau,
             .capture = config.training.cuda_graph ? MakeStepCapture{make_cuda_capture} : MakeStepCapture{}};
   }
 
@@ -459,6 +433,60 @@ class Trainer {
   }
   void expect_no_evaluation_in_step() const {
     if (evaluation_ != Evaluation::none) refuse_in_evaluation("step()", "call it in the training loop");
+  }
+
+  /// Why an evaluation is made: the loop asks for it, or the training ends.
+  enum class Occasion { asked, end };
+
+  EvaluationResult evaluate(Occasion occasion) {
+    if (evaluation_ != Evaluation::none) refuse_in_evaluation("evaluate()", "call it in on_step");
+    read_all_steps();
+    // A training that goes on makes no evaluation where one is made only because this start ends.
+    const bool is_extra = occasion == Occasion::end || wants_last_evaluation();
+    const bool counts = !is_evaluated() && (evaluation_wanted() || !is_extra);
+    step_.share_buffers();
+    const auto evaluated = [&] {
+      evaluation_ = Evaluation::runs;
+      try {
+        step_.show_average();
+        return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, [this](const Batch& batch) {
+          const EvaluationMode mode{step_.model()};
+          return step_.loss_of(batch);
+        });
+      } catch (...) {
+        evaluation_ = Evaluation::none;
+        step_.take_back_average();
+        throw;
+      }
+    }();
+    evaluation_ = Evaluation::none;
+    step_.show_parameters();
+    if (is_closed_) step_.make_whole();
+    if (counts) watch_plateau(evaluated);
+    // The model has its parameters again, which an observer may save.
+    evaluation_ = Evaluation::is_reported;
+    report_.show(evaluated);
+    evaluation_ = Evaluation::none;
+    step_.restart_clock();
+    return {evaluated.val_loss, evaluated.samples, evaluated.metrics};
+  }
+
+  /// Whether eval_every or eval_every_epochs wants an evaluation after the last step.
+  bool evaluation_wanted() const {
+    return limits_.wants_evaluation(steps_done()) ||
+           (has_ended_epoch_ && limits_.wants_evaluation_of_epoch(batches_.cursor().epoch));
+  }
+
+  /// Lowers the learning rate where the evaluations so far have stopped improving. All ranks have the same numbers.
+  void watch_plateau(const Evaluated& evaluated) {
+    const auto& metric = config_.plateau.metric;
+    if (metric.empty()) return;
+    const auto lowered = step_.note_evaluation(watched_value("plateau.metric", metric, evaluated));
+    if (!lowered) return;
+    std::ostringstream line;
+    line << "step " << evaluated.step << "  " << metric << " does not improve: the learning rate falls to "
+         << std::setprecision(3) << *lowered;
+    log_.info(line.str());
   }
 
   /// Whether the last step ends the training, and its snapshot has the numbers of an evaluation.
@@ -571,6 +599,8 @@ class Trainer {
       log_.info("the snapshot holds no state of the optimizer, which begins anew" + at_step);
     else if (!run.held.average && config_.training.ema_decay > 0)
       log_.info("the snapshot holds no moving average of the parameters: it begins anew" + at_step);
+    if (run.held.optimizer && !run.held.plateau && !config_.plateau.metric.empty())
+      log_.info("the snapshot holds no evaluations for plateau.metric: they are counted anew" + at_step);
     if (run.held.optimizer && !run.held.scale && scales_loss<Precision>)
       log_.info("the snapshot holds no loss scale: it begins with initial_scale" + at_step);
   }

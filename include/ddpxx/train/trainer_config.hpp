@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -11,6 +12,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
+#include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/default_types.hpp>
 #include <ddpxx/train/idle_snapshot_settings.hpp>
@@ -36,6 +38,7 @@ struct TrainerConfig {
   typename Precision::Config precision = {};
   typename Strategy::Config strategy = {};
   EarlyStoppingConfig early_stopping = {};
+  PlateauConfig plateau = {};
   ParameterGroupsConfig parameter_groups = {};
 
   static constexpr auto describe() {
@@ -47,9 +50,10 @@ struct TrainerConfig {
   }
   std::vector<FieldError> check() const {
     auto errors = idle_snapshot_settings(training, snapshot);
-    if (!early_stopping.metric.empty() && !training.evaluates())
-      errors.push_back(
-          {"early_stopping.metric", "nothing is evaluated: set training.eval_every, or training.eval_every_epochs"});
+    for (const auto& [setting, metric] :
+         {std::pair{"early_stopping.metric", &early_stopping.metric}, std::pair{"plateau.metric", &plateau.metric}})
+      if (!metric->empty() && !training.evaluates())
+        errors.push_back({setting, "nothing is evaluated: set training.eval_every, or training.eval_every_epochs"});
     return errors;
   }
 };
