@@ -50,7 +50,7 @@ DDPXX_INLINE std::string broadcast_text(const std::string& text, const Group& gr
   length = length.to(group.device());
   broadcast(length, group, root);
   auto bytes = at::zeros({length.item<std::int64_t>()}, at::TensorOptions{}.dtype(at::kByte));
-  if (group.rank() == root) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  if (group.rank() == root) std::ranges::copy(text, static_cast<char*>(bytes.mutable_data_ptr()));
   bytes = bytes.to(group.device());
   if (bytes.numel() > 0) broadcast(bytes, group, root);
   bytes = bytes.to(at::kCPU);
