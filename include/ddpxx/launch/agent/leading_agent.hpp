@@ -154,8 +154,7 @@ inline std::optional<RunEnd> LeadingAgent::wait_for_enough() {
     roster_->update(/*has_begun=*/true);
     const auto count = static_cast<int>(roster_->living().size());
     if (count >= plan.min_nodes) return std::nullopt;
-    const auto too_few = std::to_string(count) + (count == 1 ? " node is" : " nodes are") +
-                         " there, and --nnodes asks for at least " + std::to_string(plan.min_nodes);
+    const auto too_few = rule_.too_few(count, "there");
     if (plan.min_nodes == plan.num_nodes)
       return rule_.end_without_nodes("a node was lost between two rounds: " + too_few);
     if (const auto signal = RoundWatch::told_signal(link_.agents(), link_.round().number))

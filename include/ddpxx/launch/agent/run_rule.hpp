@@ -49,6 +49,11 @@ class RunRule {
 
   /// The number of starts after a failure so far.
   int restart() const noexcept { return restart_; }
+  /// "1 node is left, and --nnodes asks for at least 2": `are` says what the nodes are.
+  std::string too_few(std::ptrdiff_t count, const std::string& are) const {
+    return std::to_string(count) + (count == 1 ? " node is " : " nodes are ") + are +
+           ", and --nnodes asks for at least " + std::to_string(min_nodes_);
+  }
   /// The end of a run for which too few nodes have come between two rounds.
   RunEnd end_without_nodes(std::string failure) const {
     return {.code = static_cast<int>(Errc::peer),
@@ -113,15 +118,11 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
       end.failure = describe_loss(nodes) + "; " + signal_name(*asked) + " had asked the run to stop";
     return end;
   }
-  const auto too_few = [&] {
-    return std::to_string(left) + (left == 1 ? " node is" : " nodes are") + " left, and --nnodes asks for at least " +
-           std::to_string(min_nodes_);
-  };
   // A program of ddpxx ends with 75 if it has stopped before it was done; another program may then end with 0.
   const bool all_done = std::ranges::all_of(
       exits, [](const Exit& exit) { return exit.code == 0 && (exit.is_ours || exit.signal_sent != SIGTERM); });
   if (has_loss && left < min_nodes_ && (has_fixed_nodes_ || all_done)) {
-    if (!cause) end.failure = describe_loss(nodes) + "; " + too_few();
+    if (!cause) end.failure = describe_loss(nodes) + "; " + too_few(left, "left");
     return end;
   }
   if (cause) {
@@ -138,8 +139,9 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
   }
   rule_.note_interruption(exits);
   if (has_loss)
-    return Restart{.restart = restart_,
-                   .because = describe_loss(nodes) + "; " + (left < min_nodes_ ? too_few() : "the others go on")};
+    return Restart{
+        .restart = restart_,
+        .because = describe_loss(nodes) + "; " + (left < min_nodes_ ? too_few(left, "left") : "the others go on")};
   if (grows && !all_done) return Restart{.restart = restart_, .because = "another node has come"};
   return end;
 }
