@@ -45,7 +45,7 @@ template <int kLanes>
 void compare_all_sizes() {
   at::manual_seed(5);
   for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 25})
-    for (const std::int64_t depth : {0, 1, 2, 33})
+    for (const std::int64_t depth : {1, 2, 33})
       for (const std::int64_t vectors : {1, 2, 3, 4, 5, 6, 7, 8, 10})
         for (const bool is_transposed : {false, true})
           for (const auto& [expected, found] :
@@ -59,7 +59,7 @@ void compare_all_sizes() {
 TEST(OwnProduct, IsTheProductInPartsOfALargeMatrix) {
   if (!detail::cpu_has_avx2()) GTEST_SKIP() << "this processor has no AVX2";
   at::manual_seed(6);
-  for (const std::int64_t depth : {0, 700, 1024, 2100})
+  for (const std::int64_t depth : {1, 700, 1024, 2100})
     for (const std::int64_t width : {8, 112, 1000})
       for (const bool is_transposed : {false, true}) {
         const auto a = is_transposed ? at::randn({depth, 5}).t() : at::randn({5, depth});
@@ -85,6 +85,17 @@ TEST(OwnProduct, HasEqualBitsInSeveralThreads) {
     return out;
   };
   EXPECT_TRUE(at::equal(in_threads(1), in_threads(3)));
+}
+
+TEST(OwnProduct, IsNotAskedForProductsOfNoRows) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const auto none_N16 = at::empty({0, 16}, type), none_N32 = at::empty({0, 32}, type), w_32x16 = at::ones({32, 16});
+    EXPECT_FALSE(detail::is_own(none_N16, 0, 16, 32));
+    EXPECT_FALSE(detail::is_of_pairs(none_N16, 16, 32));
+    EXPECT_EQ(detail::times_transposed(none_N16, w_32x16).sizes(), (at::IntArrayRef{0, 32}));
+    EXPECT_EQ(detail::times(none_N32, w_32x16).sizes(), (at::IntArrayRef{0, 16}));
+    EXPECT_TRUE(at::equal(detail::transposed_times(none_N32, none_N16, {}), at::zeros({32, 16})));
+  }
 }
 
 TEST(SmallProduct, IsTheProductInEightLanes) {

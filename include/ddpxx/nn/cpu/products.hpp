@@ -46,7 +46,7 @@ inline bool beats_mkl() {
 /// of the processor, these are the small ones in one thread: a block of gpt-nano takes 8 % less with one sample, and 12
 /// % less with four.
 inline bool is_own(const at::Tensor& operand, std::int64_t rows, std::int64_t depth, std::int64_t width) {
-  if (operand.scalar_type() != at::kFloat) return false;
+  if (operand.scalar_type() != at::kFloat || operand.numel() == 0) return false;
   const std::int64_t threads = at::get_num_threads();
   if (threads == 1 && rows * depth + depth * width + rows * width <= kSmallFloats) return true;
   return beats_mkl() && (threads == 1 || rows >= threads * kThreadRows);
@@ -56,6 +56,8 @@ inline bool is_own(const at::Tensor& operand, std::int64_t rows, std::int64_t de
 /// of the rows. B and `out` are stored without gaps. A large B is multiplied in parts: of some columns, so that a part
 /// stays in the cache, and of `kMostDepth` rows, because a long sum of floats is less exact than a sum of sums. The
 /// result does not depend on the number of threads.
+///
+/// Shapes  `depth` is at least 1.
 inline void own_product(LeftOperand a, const float* b, std::int64_t rows, std::int64_t depth, std::int64_t width,
                         float* out) {
   constexpr std::int64_t kMostDepth = 1024;
@@ -85,8 +87,8 @@ inline void own_product(LeftOperand a, const float* b, std::int64_t rows, std::i
 /// one thread. The choice does not depend on the number of threads, so that a run with another number has equal bits.
 inline bool is_of_pairs(const at::Tensor& operand, std::int64_t K, std::int64_t M) {
   constexpr std::int64_t kMostWeight = 600'000;
-  return operand.scalar_type() == at::kBFloat16 && K % kPairLanes == 0 && M % kPairLanes == 0 && K * M <= kMostWeight &&
-         multiplies_pairs();
+  return operand.scalar_type() == at::kBFloat16 && operand.numel() > 0 && K % kPairLanes == 0 && M % kPairLanes == 0 &&
+         K * M <= kMostWeight && multiplies_pairs();
 }
 
 inline const c10::BFloat16* bfloats(const at::Tensor& tensor) { return numbers<c10::BFloat16>(tensor); }

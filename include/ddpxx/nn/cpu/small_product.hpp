@@ -93,7 +93,7 @@ template <int kLanes, int kRows, int kVectors, Result kResult>
 // AVX2 has registers for the sums of 6 x 2 vectors, and AVX-512 for those of 8 x 3.
 
 /// out = A B, or out += A B, for A of `rows` x `depth` and B of `depth` x `width`.
-/// Shapes  `width` is a multiple of the number of lanes.
+/// Shapes  `depth` is at least 1, and `width` a multiple of the number of lanes.
 template <Result kResult>
 [[gnu::target("avx2,fma")]] void small_product(Lanes<8>, LeftOperand a, RowsOperand b, std::int64_t rows,
                                                std::int64_t depth, std::int64_t width, float* out,
