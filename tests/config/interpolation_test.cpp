@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
 
@@ -95,6 +96,24 @@ TEST(AVariable, IsReadOrHasADefault) {
   EXPECT_EQ(filled.config.first.name, "abc");
   EXPECT_EQ(filled.config.first.steps, 5);
   EXPECT_EQ(filled.config.folder, "${a}") << "a reference behind a backslash must not be replaced";
+}
+
+// The results of OmegaConf 2.4.
+TEST(Backslashes, InFrontOfAReferenceAreReadAsOmegaConfReadsThem) {
+  const std::map<std::string, std::string> read{{R"(a\${first.name})", R"(a${first.name})"},
+                                                {R"(a\\${first.name})", R"(a\x)"},
+                                                {R"(a\\\${first.name})", R"(a\${first.name})"},
+                                                {R"(a\\\\${first.name})", R"(a\\x)"},
+                                                {R"(\\${first.name}\${first.name})", R"(\x${first.name})"},
+                                                {R"(\\ \${first.name})", R"(\\ ${first.name})"},
+                                                {R"(${first.name}\\)", R"(x\\)"}};
+  for (const auto& [written, expected] : read) {
+    const auto filled = fill<Config>("folder: '" + written + "'\nnames: {a: '${..folder}'}\n");
+    EXPECT_EQ(filled.problems, "") << written;
+    EXPECT_EQ(filled.config.folder, expected) << written;
+    EXPECT_EQ(filled.config.names.at("a"), expected) << written;
+    EXPECT_EQ(fill<Config>("folder: " + ConfigCodec<std::string>::print(expected) + "\n").config.folder, expected);
+  }
 }
 
 TEST(AReference, IsShownAsItWasWritten) {

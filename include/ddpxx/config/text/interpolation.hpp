@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -28,7 +29,7 @@ struct TextPieces {
   std::string problem{};
 };
 
-/// True if the value contains `${` or `\${`; the latter stands for a literal `${`.
+/// True if the value contains `${`, also where backslashes in front make it plain text.
 inline bool is_interpolated(const RawValue& value) {
   return value.text.find("${") != std::string::npos || std::ranges::any_of(value.items, is_interpolated);
 }
@@ -36,20 +37,34 @@ inline bool is_interpolated(const RawValue& value) {
 /// Splits the value of the setting `path`: `${.b}` names a sibling of it, `${..b}` a setting of the group around.
 inline TextPieces split_interpolation(std::string_view text, std::string_view path);
 
-/// The text with `${` escaped, so that it reads back unchanged.
-inline std::string escape_references(std::string_view text) {
+// Backslashes in front of `${` are read as OmegaConf reads them: two stand for one, and a single one makes `${` plain
+// text. Elsewhere they stand for themselves.
+
+/// The number of backslashes at the start of `text`.
+inline std::size_t backslashes_at(std::string_view text) { return std::min(text.find_first_not_of('\\'), text.size()); }
+
+/// The text with `number_of(n)` backslashes in front of each `${` that has n of them.
+template <std::invocable<std::size_t> NumberOf>
+std::string with_backslashes(std::string_view text, NumberOf number_of) {
   std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text.substr(i).starts_with("${")) result += '\\';
-    result += text[i];
+  while (!text.empty()) {
+    const auto slashes = backslashes_at(text);
+    text.remove_prefix(slashes);
+    result.append(text.starts_with("${") ? number_of(slashes) : slashes, '\\');
+    result += text.substr(0, 1);
+    text.remove_prefix(std::min(text.size(), std::size_t{1}));
   }
   return result;
 }
 
+/// The text with `${` escaped, so that it reads back unchanged.
+inline std::string escape_references(std::string_view text) {
+  return with_backslashes(text, [](std::size_t slashes) { return 2 * slashes + 1; });
+}
+
 /// Reverts `escape_references` in a value and its items.
 inline void unescape_references(RawValue& value) {
-  for (auto at = value.text.find("\\${"); at != std::string::npos; at = value.text.find("\\${", at + 1))
-    value.text.erase(at, 1);
+  value.text = with_backslashes(value.text, [](std::size_t slashes) { return slashes / 2; });
   for (auto& item : value.items) unescape_references(item);
 }
 
@@ -94,7 +109,7 @@ inline void read_default(std::string_view text, TextPiece& piece) {
   text = text.substr(1, text.size() - 2);
   auto& value = piece.otherwise.emplace();
   while (!text.empty()) {
-    const auto slashes = std::min(text.find_first_not_of('\\'), text.size());
+    const auto slashes = backslashes_at(text);
     const bool are_escapes = slashes == text.size() || text[slashes] == quote;  // elsewhere they stand for themselves
     value.append(are_escapes ? slashes / 2 : slashes, '\\');
     text.remove_prefix(slashes);
@@ -144,10 +159,11 @@ inline TextPieces split_interpolation(std::string_view text, std::string_view pa
     if (!plain.empty()) result.pieces.push_back({.text = std::exchange(plain, {})});
   };
   while (!text.empty()) {
-    if (text.starts_with("\\${")) {
-      plain += "${";
-      text.remove_prefix(3);
-    } else if (text.starts_with("${")) {
+    const auto slashes = backslashes_at(text);
+    text.remove_prefix(slashes);
+    const bool are_escapes = text.starts_with("${");
+    plain.append(are_escapes ? slashes / 2 : slashes, '\\');
+    if (are_escapes && slashes % 2 == 0) {
       end_plain();
       const auto end = end_of_reference(text);
       if (end == std::string_view::npos) return {.problem = "${ is never closed"};
@@ -155,7 +171,7 @@ inline TextPieces split_interpolation(std::string_view text, std::string_view pa
         return {.problem = "a ${...} inside of another is not supported"};
       result.pieces.push_back(read_reference(text.substr(2, end - 2), path, result.problem));
       text.remove_prefix(end + 1);
-    } else {
+    } else if (!text.empty()) {
       plain += text.front();
       text.remove_prefix(1);
     }
