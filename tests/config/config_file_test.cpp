@@ -103,6 +103,10 @@ TEST_F(ConfigFiles, OfPythonAreRefusedWherePythonIsNeeded) {
     EXPECT_NE(problem(line).find(" is not a number, text, True, False, None, tuple or list"), std::string::npos)
         << line;
   EXPECT_EQ(problem("a = [1"), "a.py:1:5: a: this [ is never closed\n    a = [1\n        ^");
+  for (const char* line : {"a = 'x\\x62'", "a = ['x\\x62']"})
+    EXPECT_NE(problem(line).find(": a: the escape \\x is not read: write the character itself"), std::string::npos)
+        << line;
+  EXPECT_EQ(problem("a = '\\d\\n'"), "");
   EXPECT_EQ(problem("a = \xFF"), "a.py:1:5: byte 4 is not UTF-8\n    a = \\xff\n        ^");
 }
 

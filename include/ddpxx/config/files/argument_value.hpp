@@ -31,7 +31,7 @@ enum class Brackets { are_text, are_list, are_python };
 /// Reads a value. Single and double quotes are removed, and in quotes `\n`, `\t`, `\\`, `\"` and `\'` are one
 /// character. If brackets are lists, `[1, 'a, b', [2]]` and `(1, (2, 3))` are lists; within square brackets a
 /// parenthesis is an ordinary character. With Python's rules a parenthesis opens a tuple anywhere, and without a comma
-/// it is only grouping. More than 100000 items are a problem.
+/// it is only grouping, and other escapes of Python are a problem. More than 100000 items are a problem.
 inline ArgumentValue read_argument_value(std::string_view text, Brackets brackets, const Position& place);
 
 /// Reads a map in braces.
@@ -79,7 +79,7 @@ class ArgumentReader {
       auto value = take_quoted();
       if (problem_.empty() && text_.empty()) return {std::move(value), {}};
     }
-    return {plain(whole), {}};
+    return {plain(whole), is_python_ ? std::move(problem_) : std::string{}};
   }
 
  private:
@@ -100,6 +100,8 @@ class ArgumentReader {
         return value;
       }
       const char next = text_.size() > 1 ? text_[1] : '\0';
+      if (is_python_ && text_[0] == '\\' && std::string_view{"abfrvxuUN01234567"}.find(next) != std::string_view::npos)
+        problem_ = std::string{"the escape \\"} + next + " is not read: write the character itself";
       const bool escape = text_[0] == '\\' && std::string_view{"nt\\\"'"}.find(next) != std::string_view::npos;
       if (escape) text_.remove_prefix(1);
       value.text += !escape ? text_[0] : next == 'n' ? '\n' : next == 't' ? '\t' : next;
