@@ -154,6 +154,22 @@ TEST(Progress, LeavesTheLossOfAStepThatWasLeftOutOutOfTheMovingAverage) {
   EXPECT_EQ(text.str().find("left out"), std::string::npos) << "an overflow of a scaled loss is usual";
 }
 
+TEST(Progress, DoesNotReportAStepOfAnEarlierTrainingAsLeftOut) {
+  std::ostringstream text;
+  Begun progress{text, 0, {.plain_interval = std::chrono::milliseconds{0}}};
+  auto event = step(1);
+  event.skipped_steps = 1;
+  progress.on_step(event);
+  progress.on_end({});
+  text.str("");
+  progress.on_begin({});
+  event.step = 2;
+  event.loss = 2;
+  progress.on_step(event);
+  EXPECT_EQ(text.str().find("left out"), std::string::npos) << text.str();
+  EXPECT_NE(text.str().find("loss 2.0000"), std::string::npos) << text.str();
+}
+
 TEST(Progress, KnowsThatTheTimeIsUpBeforeTheLastStep) {
   std::ostringstream text;
   Begun progress{text, 1'000'000, {.plain_interval = std::chrono::milliseconds{0}}, 600};

@@ -65,6 +65,7 @@ class Progress : public Observer {
   std::size_t line_width_ = 0;  // width of the line on the terminal that the next one replaces; 0 if there is none
   std::optional<StepDone> last_;
   bool last_shown_ = false;
+  std::int64_t skipped_steps_ = 0;  // of all trainings of the program, as the events count them
   std::optional<Clock::time_point> drawn_;
   Clock::time_point begun_ = Clock::now();
   Smoothed loss_, tokens_, step_ms_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <ddpxx/core/environment.hpp>
@@ -87,7 +88,8 @@ DDPXX_INLINE void Progress::on_begin(const RunBegan& run) {
 
 DDPXX_INLINE Verdict Progress::on_step(const StepDone& event) {
   // The loss of a step that was left out may be far too large, or not finite.
-  const bool was_left_out = event.skipped_steps.value_or(0) > (last_ ? last_->skipped_steps.value_or(0) : 0);
+  const auto skipped_steps = event.skipped_steps.value_or(0);
+  const bool was_left_out = skipped_steps > std::exchange(skipped_steps_, skipped_steps);
   if (!was_left_out && std::isfinite(event.loss)) loss_.add(event.loss);
   // Overflows of a scaled loss are usual, and have no norm.
   if (was_left_out && (!event.loss_scale || event.grad_norm > 0))
