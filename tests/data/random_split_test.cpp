@@ -31,6 +31,7 @@ TEST(RandomSplit, RoundsFractionsDownAndDealsOutTheRest) {
   EXPECT_EQ(split_lengths(10, {1.0 / 3, 1.0 / 3, 1.0 / 3}), (Indices{4, 3, 3}));
   EXPECT_EQ(split_lengths(11, {1.0 / 3, 1.0 / 3, 1.0 / 3}), (Indices{4, 4, 3}));
   EXPECT_EQ(split_lengths(7, {1.0, 0.0}), (Indices{7, 0}));
+  EXPECT_EQ(split_lengths(4'000'000'000, {0.5, 0.5 + 9e-10}), (Indices{2'000'000'000, 2'000'000'000}));
   EXPECT_EQ(split_lengths(0, {0.5, 0.5}), (Indices{0, 0}));
 }
 

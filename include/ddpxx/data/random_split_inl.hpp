@@ -1,6 +1,7 @@
 // ddpxx/data/random_split_inl.hpp — definitions of random_split.hpp; ddpxx/core/inline.hpp says how they are compiled.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -21,12 +22,16 @@ DDPXX_INLINE std::vector<std::int64_t> split_lengths(std::int64_t size, const st
   if (!(std::abs(sum - 1.0) <= 1e-9))
     throw Error{Errc::config, "split: the fractions add up to " + std::to_string(sum)};
   std::vector<std::int64_t> lengths;
+  auto left_over = size;
   for (const auto fraction : fractions) {
     if (!(fraction >= 0.0 && fraction <= 1.0))
       throw Error{Errc::config, "split: fraction " + std::to_string(fraction) + " is outside [0, 1]"};
-    lengths.push_back(static_cast<std::int64_t>(std::floor(static_cast<double>(size) * fraction)));
+    // Fractions whose sum is rounded above 1 must not make more samples than there are.
+    const auto length =
+        std::min(left_over, static_cast<std::int64_t>(std::floor(static_cast<double>(size) * fraction)));
+    lengths.push_back(length);
+    left_over -= length;
   }
-  auto left_over = size - std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   for (std::size_t part = 0; left_over > 0; ++part, --left_over) ++lengths[part % lengths.size()];
   return lengths;
 }
