@@ -242,6 +242,23 @@ TYPED_TEST(StrategyContract, ABackwardPassBetweenStepsChangesNothing) {
   });
 }
 
+TYPED_TEST(StrategyContract, OneRankAloneMayComputeGradientsWhereAllParametersAreWhole) {
+  this->in_every_world([](auto& strategy, Net& net, Group& group) {
+    {
+      [[maybe_unused]] const auto whole = strategy.gathered();
+      if (group.rank() == 0)
+        for (int i = 0; i < 2; ++i) {
+          auto x = at::ones({2, 4}).requires_grad_();
+          loss_of(strategy, net, x).backward();
+          EXPECT_TRUE(x.grad().defined());
+        }
+      EXPECT_EQ(net.blocks[1]->weight.sum().numel(), 1) << "parameters are whole to the end of the scope";
+    }
+    const auto batch = batch_of(1, group);
+    expect_the_gradients_of_one_process(strategy, net, batch, group);
+  });
+}
+
 TYPED_TEST(StrategyContract, AnExceptionInForwardLeavesTheNextStepRight) {
   this->in_every_world([](auto& strategy, Net& net, Group& group) {
     strategy.begin_backward(Sync::now);
@@ -296,6 +313,59 @@ TYPED_TEST(StrategyContract, AFrozenParameterGetsNoGradientAndIsNoError) {
         expect_close(gradients_of(strategy, group), expected);
       }
       EXPECT_FALSE(net.blocks[1]->bias.grad().defined());
+    });
+}
+
+/// A frozen layer that is called on its own result, and with two inputs of which one is complete before the other.
+struct FrozenNet : torch::nn::Module {
+  struct Sum : torch::nn::Module, Layer {
+    Sum() { weight = register_parameter("weight", at::rand({5, 5}), /*requires_grad=*/false); }
+    at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+      return at::linear(at::linear(x, weight).tanh() + y, weight).tanh();
+    }
+    at::Tensor weight;
+  };
+  FrozenNet() {
+    at::manual_seed(7);
+    first = register_module("first", std::make_shared<Block>(5));
+    sum = register_module("sum", std::make_shared<Sum>());
+    last = register_module("last", std::make_shared<Block>(5));
+  }
+  template <class Run>
+  at::Tensor forward(Run& run, const at::Tensor& x) {
+    const auto y = run(*first, x);
+    auto z = run(*sum, y * 2, y);
+    z = run(*sum, z * 3, z);
+    z = run(*sum, z, y);
+    return run(*last, z).square().sum();
+  }
+  std::shared_ptr<Block> first, last;
+  std::shared_ptr<Sum> sum;
+};
+
+TYPED_TEST(StrategyContract, AFrozenLayerMayBeCalledOnItsOwnResult) {
+  for (const int world_size : this->worlds())
+    spawn_ranks(world_size, [&](Group& group) {
+      FrozenNet net, reference;
+      FlatModel flat{net};
+      TypeParam strategy{{}, group};
+      strategy.attach(flat);
+      const auto batch = at::arange(group.size() * 2 * 5, at::kFloat).view({group.size(), 2, 5}) * 0.1;
+      PlainCall plain;
+      LayerRunner run{plain};
+      (reference.forward(run, batch.flatten(0, 1)) / group.size()).backward();
+      Gradients_ expected;
+      for (const auto& item : reference.named_parameters())
+        if (item.value().requires_grad()) expected.emplace(item.key(), item.value().grad());
+      for (int step = 0; step < 2; ++step) {
+        strategy.begin_backward(Sync::now);
+        strategy
+            .forward(net, batch[group.rank()],
+                     [](auto& model, auto& runner, const auto& x) { return model.forward(runner, x); })
+            .backward();
+        strategy.finish_backward();
+        expect_close(gradients_of(strategy, group), expected);
+      }
     });
 }
 
@@ -485,6 +555,21 @@ TEST(FSDP, GathersTheNewestValuesAfterAStepThatForwardHasEnded) {
         EXPECT_TRUE(at::equal(item.value(), at::full_like(item.value(), value))) << item.key();
     }
   });
+}
+
+TEST(FSDP, SendsTheGradientsOfASegmentOfSmallLayersWithinBackward) {
+  const auto recording = std::make_shared<Recording>();
+  auto group = recording_group(0, 8, recording);
+  Net net;
+  FlatModel flat{net};
+  Recompute<FSDP> fsdp{{.recompute = {.policy = RecomputeConfig::Policy::segments, .count = 1}}, group};
+  fsdp.attach(flat);
+  fsdp.begin_backward(Sync::now);
+  loss_of(fsdp, net, at::ones({2, 4})).backward();
+  EXPECT_EQ(recording->count("reduce_scatter"), 2) << "of the three layers, which share a unit, and of the root";
+  fsdp.finish_backward();
+  EXPECT_EQ(recording->count("reduce_scatter"), 2);
+  group.leave();
 }
 
 TEST(HSDP, TheSumOverTheReplicasRunsBesideTheNextReduceScatter) {

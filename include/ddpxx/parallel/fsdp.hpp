@@ -77,9 +77,11 @@ class FSDP {
       if (config_.check_calls && !all_whole()) check_call("call of layer " + std::to_string(layer));
       gather(unit);
       needed_again[unit] = enter(unit, layer, with_gradient);
-      if (with_gradient) units_[unit].arm();
     }
-    if (with_gradient) reshard_frozen_after_backward(calls, args...);
+    if (with_gradient) {
+      for (const auto& [unit, again] : needed_again) units_[unit].arm();
+      reshard_frozen_after_backward(calls, args...);
+    }
     std::vector<Argument> given;
     if (with_gradient) (each_tensor(args, [&](const at::Tensor& tensor) { given.emplace_back(tensor); }), ...);
     auto result = next(std::forward<Args>(args)...);
@@ -232,20 +234,28 @@ class FSDP {
   void gather_ahead(std::optional<std::size_t> unit);
 
   /// A unit with trainable parameters is freed when their gradients are complete. One without any is freed when the
-  /// gradients of its inputs are, or at the end of backward. A leaf among the inputs, such as a parameter, gets no
-  /// hook, which would stay there after the step.
+  /// gradients of the inputs of all its calls are, or at the end of backward. A leaf among the inputs, such as a
+  /// parameter, gets no hook, which would stay there after the step.
   template <class... Args>
   void reshard_frozen_after_backward(const std::vector<Call>& calls, Args&... args) {
     if (std::any_of(calls.begin(), calls.end(), [this](const Call& call) { return units_[call.unit].trainable(); }))
       return;
+    const auto inputs = std::make_shared<int>(0);  // whose gradients are not complete
     const auto watch = [&](const at::Tensor& tensor) {
-      if (tensor.requires_grad() && !tensor.is_leaf() && !is_parameter(tensor))
-        tensor.register_hook([self = std::weak_ptr{self_}, calls](const at::Tensor&) {
-          if (const auto fsdp = self.lock())
-            for (const auto& call : calls) fsdp->units_[call.unit].reshard();
-        });
+      if (!tensor.requires_grad() || tensor.is_leaf() || is_parameter(tensor)) return;
+      ++*inputs;
+      tensor.register_hook([self = std::weak_ptr{self_}, calls, inputs](const at::Tensor&) {
+        if (const auto fsdp = self.lock(); fsdp && --*inputs == 0) fsdp->end_frozen(calls);
+      });
     };
     (each_tensor(args, watch), ...);
+    if (*inputs > 0)
+      for (const auto& call : calls) units_[call.unit].begin_call();
+  }
+  void end_frozen(const std::vector<Call>& calls);
+  /// Frees a unit whose backward is over, unless it was whole before, for a scope of `gathered`.
+  void reshard_after_backward(std::size_t unit) {
+    if (gathered_scopes_ == 0) units_[unit].reshard();
   }
 
   bool is_parameter(const at::Tensor& tensor) const {

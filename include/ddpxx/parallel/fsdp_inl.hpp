@@ -250,12 +250,17 @@ DDPXX_INLINE void FSDP::gather_ahead(std::optional<std::size_t> unit) {
   if (unit && !config_.check_calls) units_[*unit].start_gather();
 }
 
+DDPXX_INLINE void FSDP::end_frozen(const std::vector<Call>& calls) {
+  for (const auto& call : calls)
+    if (units_[call.unit].end_call()) reshard_after_backward(call.unit);
+}
+
 DDPXX_INLINE void FSDP::receive(std::size_t unit, const std::vector<at::Tensor>& gradients) {
   const c10::NoGradGuard no_grad;
   const bool complete = units_[unit].end_call();
   const bool send = complete && sends();
   // Freed first, because the gradients need buffers.
-  if (complete && unit != kRoot) units_[unit].reshard();
+  if (complete && unit != kRoot) reshard_after_backward(unit);
   if (!in_backward_) return;  // a backward pass between two steps: its gradients are dropped
   if (send) gradients_->wait_for_free_slot();
   std::size_t k = 0;

@@ -80,6 +80,8 @@ class FSDPUnit {
   /// last of them has been computed. Hooks of the parameters would run earlier, while backward still reads the frozen
   /// parameters of the layer.
   void arm();
+  /// Called before a forward call of a unit without trainable parameters, for which arm() does nothing.
+  void begin_call() { ++open_calls_; }
   /// Called when backward has finished a call; returns whether it was the last one of this step.
   bool end_call() { return --open_calls_ == 0; }
   /// Called after backward: the parameters are leaves again, and the pieces for the small group are freed.
