@@ -81,6 +81,34 @@ TEST_P(S3Errors, SaysWhatTheServerMustSupport) {
   }
 }
 
+TEST_P(S3Errors, BlamesNoHeaderForOtherRefusals) {
+  const FaultProxy proxy{server_};
+  config_.endpoint = proxy.endpoint();
+  proxy.rule({{"method", "PUT"}, {"action", "status"}, {"status", 400}, {"code", "KeyTooLongError"}});
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("answered 400 KeyTooLongError"), Not(HasSubstr("If-None-Match"))));
+  // A server that expects TLS says so in a web page.
+  proxy.rule({{"method", "PUT"}, {"action", "status"}, {"status", 400}, {"code", ""}});
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("with http:// or https:// as the server has it"), Not(HasSubstr("If-None-Match"))));
+}
+
+// A load balancer or a proxy answers in place of the server while that starts anew.
+TEST_P(S3Errors, TakesNoAnswerOfAnotherServerForOneOfS3) {
+  const FaultProxy proxy{server_};
+  config_.endpoint = proxy.endpoint();
+  S3Storage storage{place_, config_};
+  const auto answers = [&](int status) { proxy.rule({{"action", "status"}, {"status", status}, {"code", ""}}); };
+  const std::string other_server = proxy.endpoint() + " did not answer as a server of S3; check S3Config::endpoint";
+  answers(200);
+  EXPECT_THAT(refusal(), HasSubstr(other_server));
+  EXPECT_THAT(storage_error([&] { storage.list(""); }), HasSubstr(other_server)) << "a list without an object";
+  EXPECT_THAT(storage_error([&] { storage.create("x", bytes_of("x")); }), HasSubstr(other_server)) << "a lost object";
+  EXPECT_THAT(storage_error([&] { storage.write("x", std::array{bytes_of("x")}); }), HasSubstr(other_server));
+  answers(404);
+  EXPECT_THAT(storage_error([&] { storage.read_text("x", 10); }), HasSubstr("answered 404 to GetObject"));
+  EXPECT_THAT(storage_error([&] { storage.remove("x"); }), HasSubstr("answered 404 to DeleteObject"));
+}
+
 TEST_P(S3Errors, WarnsOfAServerThatWouldLetRunsOverwriteEachOther) {
   const FaultProxy proxy{server_};
   config_.endpoint = proxy.endpoint();
@@ -175,6 +203,17 @@ TEST(S3Refusals, SaysSoonThatNoServerListens) {
   const auto text = storage_error([&] { S3Storage{S3Place{"bucket", "x/"}, config}.prepare(); });
   EXPECT_THAT(text, AllOf(HasSubstr("cannot reach http://127.0.0.1:9"), HasSubstr("check S3Config::endpoint")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{30});
+}
+
+TEST(S3Refusals, AsksAgainForANameThatIsNotKnown) {
+  auto config = s3_config(s3_server("ceph"));
+  config.endpoint = "http://no-such-host.invalid:9000";
+  config.retries = 3;
+  config.first_pause = std::chrono::milliseconds{20};
+  const auto start = std::chrono::steady_clock::now();
+  const auto text = storage_error([&] { S3Storage{S3Place{"bucket", "x/"}, config}.list(""); });
+  EXPECT_THAT(text, AllOf(HasSubstr("cannot reach http://no-such-host.invalid:9000"), HasSubstr("must name a server")));
+  EXPECT_GT(std::chrono::steady_clock::now() - start, std::chrono::seconds{1}) << "the pauses of seven more attempts";
 }
 
 TEST(S3Refusals, RefusesToGoOnAfterAFork) {

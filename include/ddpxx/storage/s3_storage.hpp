@@ -55,7 +55,9 @@ class S3Storage final : public Storage {
 
   /// Aborts the unfinished uploads under this prefix that began longer ago than `age`, and returns their number. No
   /// list of objects shows them, but they cost money.
-  std::int64_t abort_uploads_older_than(std::chrono::seconds age) { return abort_uploads(client_, age); }
+  std::int64_t abort_uploads_older_than(std::chrono::seconds age) {
+    return abort_uploads(client_, age, std::chrono::steady_clock::time_point::max());
+  }
 
  private:
   /// What the storage does: the first words of an error's message, and the object's name.
@@ -75,10 +77,15 @@ class S3Storage final : public Storage {
     return reply;
   }
 
-  /// True if the object is missing, and not the bucket.
-  static bool is_absent(const detail::S3Reply& reply) { return reply.status == 404 && reply.code != "NoSuchBucket"; }
+  /// The error for an answer that no server of S3 gives, such as a web page of a proxy.
+  Error not_of_s3(const Action& action) const {
+    return failure(action, client_.endpoint() + " did not answer as a server of S3; " +
+                               detail::s3_server_advice(client_.config()));
+  }
 
   static constexpr int kMaxTries = 10;
+  static constexpr std::chrono::seconds kPatience{
+      20};  // prepare(), for which all ranks wait, aborts no more uploads then
   static constexpr std::uint64_t kFirstLook = std::uint64_t{64} << 10U;  // a manifest of usual size needs one request
 
   static std::string draw_number();
@@ -87,14 +94,21 @@ class S3Storage final : public Storage {
   detail::S3Reply get(const std::string& key, std::uint64_t offset, std::span<std::byte> buffer,
                       const std::string& version);
 
+  /// A listing: the request for it, and the element of XML that its pages are.
+  struct Listing {
+    std::string operation;
+    std::string element;
+    std::string query;
+  };
   /// Calls `take` for each page of a listing. `next` returns what the next page's query adds, or an empty text at the
   /// end.
   template <class Take, class Next>
-  void each_page(detail::S3Client& client, const Action& action, const std::string& operation, const std::string& query,
-                 Take&& take, Next&& next);
+  void each_page(detail::S3Client& client, const Action& action, const Listing& listing, Take&& take, Next&& next);
 
   void put_probe(detail::S3Client& client) const;
-  std::int64_t abort_uploads(detail::S3Client& client, std::chrono::seconds age);
+  /// Returns the number of aborted uploads. Begins with none after `deadline`.
+  std::int64_t abort_uploads(detail::S3Client& client, std::chrono::seconds age,
+                             std::chrono::steady_clock::time_point deadline);
 
   S3Place place_;
   detail::S3Client client_;
@@ -117,7 +131,7 @@ inline void S3Storage::prepare() {
   put_probe(client);
   if (place_.prefix.empty()) return;  // uploads in the whole bucket may belong to other programs
   try {
-    abort_uploads(client, client.config().upload_max_age);
+    abort_uploads(client, client.config().upload_max_age, std::chrono::steady_clock::now() + kPatience);
   } catch (const Error&) {
     // Some servers cannot list unfinished uploads. They store objects nevertheless.
   }
@@ -140,10 +154,13 @@ inline void S3Storage::put_probe(detail::S3Client& client) const {
   };
   const auto is_there = [](const detail::S3Reply& reply) { return reply.status == 412; };
   const auto first = create();  // 412 if the reply was lost and the request was sent again
-  if (first.status == 501 || (first.status == 400 && detail::s3_advice(first.code, client.config()).empty()))
+  static constexpr std::array<std::string_view, 3> kRefusals{"NotImplemented", "InvalidArgument", "InvalidRequest"};
+  if (first.status == 501 ||
+      (first.status == 400 && std::ranges::find(kRefusals, std::string_view{first.code}) != kRefusals.end()))
     throw failure({"cannot write", name}, detail::s3_reason(first, client.config(), client.endpoint()) +
                                               "; the server must support the header If-None-Match: *");
   if (!first.ok() && !is_there(first)) throw fail("cannot write", first);
+  if (first.ok() && first.version.empty()) throw not_of_s3({"cannot write", name});
   if (const auto second = create(); second.ok())
     Log{0}.warn(client.endpoint() + " ignores the header If-None-Match: *: two runs that save to " + place_.text("") +
                 " would overwrite each other's snapshots without an error");
@@ -151,14 +168,17 @@ inline void S3Storage::put_probe(detail::S3Client& client) const {
     throw fail("cannot write", second);
   const auto removed =
       client.send({.operation = "DeleteObject", .method = "DELETE", .key = place_.key(name), .query = ""});
-  if (!removed.ok() && !is_absent(removed)) throw fail("cannot remove", removed);
+  if (!removed.ok() && !detail::names_absent_object(removed)) throw fail("cannot remove", removed);
 }
 
 inline void S3Storage::write(const std::string& name, std::span<const Bytes> parts) {
   failpoint("s3.before_write");
-  expect(
-      {"cannot write", name},
+  const Action action{"cannot write", name};
+  const auto reply = expect(
+      action,
       client_.send({.operation = "PutObject", .method = "PUT", .key = place_.key(name), .query = "", .body = parts}));
+  // The AWS library itself looks at the replies to the parts of a larger object.
+  if (reply.version.empty() && detail::total_bytes(parts) <= client_.config().part_bytes) throw not_of_s3(action);
   failpoint("s3.after_write");
 }
 
@@ -176,6 +196,7 @@ inline bool S3Storage::create(const std::string& name, Bytes content) {
                       .headers = {{"If-None-Match", "*"}, {std::string{detail::kS3WriterHeader}, writer}},
                       .body = parts,
                       .upload = detail::S3Upload::in_one_piece});
+    if (reply.ok() && reply.version.empty()) throw not_of_s3(action);
     if (reply.ok()) return true;
     // The object exists: another writer made it, or this one did and the reply was lost. After a server error it may
     // not exist at all.
@@ -184,7 +205,7 @@ inline bool S3Storage::create(const std::string& name, Bytes content) {
     const auto there = client_.send({.operation = "HeadObject", .method = "HEAD", .key = key, .query = ""});
     if (there.ok()) return there.writer == writer;
     if (is_unknown) throw failure(action, reply);
-    if (!is_absent(there)) throw failure(action, there);
+    if (there.status != 404) throw failure(action, there);
   }
   throw failure(action, "other programs create and remove it again and again");
 }
@@ -225,7 +246,7 @@ inline std::optional<std::string> S3Storage::read_text(const std::string& name, 
   for (int tries = 0; tries < kMaxTries; ++tries) {
     std::string text(std::min(std::max<std::uint64_t>(max_bytes, 1), kFirstLook), '\0');
     const auto head = get(key, 0, buffer_in(text, 0), "");
-    if (is_absent(head)) return std::nullopt;
+    if (detail::names_absent_object(head)) return std::nullopt;
     if (head.status == 416) return std::string{};  // the reply of an empty object to any range
     expect(action, head);
     const auto size = std::max<std::uint64_t>(head.size, head.filled);
@@ -235,7 +256,7 @@ inline std::optional<std::string> S3Storage::read_text(const std::string& name, 
     text.resize(size);
     if (head.filled == size) return text;
     const auto rest = get(key, head.filled, buffer_in(text, head.filled), head.version);
-    if (rest.status == 412 || is_absent(rest)) continue;  // replaced or removed between the two
+    if (rest.status == 412 || detail::names_absent_object(rest)) continue;  // replaced or removed between the two
     if (expect(action, rest).filled == size - head.filled) return text;
     throw failure(action, "it ends before " + std::to_string(size) + " bytes");
   }
@@ -243,11 +264,13 @@ inline std::optional<std::string> S3Storage::read_text(const std::string& name, 
 }
 
 template <class Take, class Next>
-void S3Storage::each_page(detail::S3Client& client, const Action& action, const std::string& operation,
-                          const std::string& query, Take&& take, Next&& next) {
+void S3Storage::each_page(detail::S3Client& client, const Action& action, const Listing& listing, Take&& take,
+                          Next&& next) {
   for (std::string more;;) {
-    const auto page =
-        expect(action, client.send({.operation = operation, .method = "GET", .key = "", .query = query + more}));
+    const auto page = expect(
+        action,
+        client.send({.operation = listing.operation, .method = "GET", .key = "", .query = listing.query + more}));
+    if (page.body.find('<' + listing.element) == std::string::npos) throw not_of_s3(action);
     take(page.body);
     if (detail::xml_text(page.body, "IsTruncated") != "true") return;
     auto following = next(page.body);
@@ -277,9 +300,11 @@ inline std::vector<StoredObject> S3Storage::list(const std::string& prefix) {
       found.push_back({std::move(name), size});
     }
   };
-  each_page(client_, {"cannot list", prefix}, "ListObjectsV2",
-            "list-type=2&encoding-type=url&max-keys=" + std::to_string(client_.config().page_keys) +
-                "&prefix=" + detail::percent_encode(place_.prefix + prefix),
+  each_page(client_, {"cannot list", prefix},
+            {.operation = "ListObjectsV2",
+             .element = "ListBucketResult",
+             .query = "list-type=2&encoding-type=url&max-keys=" + std::to_string(client_.config().page_keys) +
+                      "&prefix=" + detail::percent_encode(place_.prefix + prefix)},
             take, [](const std::string& page) {
               const auto token = detail::xml_text(page, "NextContinuationToken");
               return token.empty() ? token : "&continuation-token=" + detail::percent_encode(token);
@@ -295,11 +320,12 @@ inline void S3Storage::remove(const std::string& name) {
   failpoint("s3.before_remove");
   const auto reply =
       client_.send({.operation = "DeleteObject", .method = "DELETE", .key = place_.key(name), .query = ""});
-  if (!is_absent(reply)) expect({"cannot remove", name}, reply);
+  if (!detail::names_absent_object(reply)) expect({"cannot remove", name}, reply);
   failpoint("s3.after_remove");
 }
 
-inline std::int64_t S3Storage::abort_uploads(detail::S3Client& client, std::chrono::seconds age) {
+inline std::int64_t S3Storage::abort_uploads(detail::S3Client& client, std::chrono::seconds age,
+                                             std::chrono::steady_clock::time_point deadline) {
   struct Upload {
     std::string key;
     std::string id;
@@ -322,24 +348,29 @@ inline std::int64_t S3Storage::abort_uploads(detail::S3Client& client, std::chro
     }
   };
   // No encoding-type here: Ceph 16 would encode the keys of this list without saying so.
-  each_page(client, action, "ListMultipartUploads",
-            "uploads=&max-uploads=" + std::to_string(client.config().page_keys) +
-                "&prefix=" + detail::percent_encode(place_.prefix),
+  each_page(client, action,
+            {.operation = "ListMultipartUploads",
+             .element = "ListMultipartUploadsResult",
+             .query = "uploads=&max-uploads=" + std::to_string(client.config().page_keys) +
+                      "&prefix=" + detail::percent_encode(place_.prefix)},
             take, [](const std::string& page) {
               const auto key = detail::listed_key(page, "NextKeyMarker", detail::has_encoded_keys(page));
               const auto id = detail::xml_text(page, "NextUploadIdMarker");
               if (key.empty() && id.empty()) return std::string{};  // SeaweedFS uses the id alone
               return "&key-marker=" + detail::percent_encode(key) + "&upload-id-marker=" + detail::percent_encode(id);
             });
+  std::int64_t aborted = 0;
   for (const auto& upload : left) {
+    if (std::chrono::steady_clock::now() > deadline) break;
     const auto reply = client.send({.operation = "AbortMultipartUpload",
                                     .method = "DELETE",
                                     .key = upload.key,
                                     .query = "uploadId=" + detail::percent_encode(upload.id)});
     const auto name = upload.key.substr(place_.prefix.size());
-    if (!is_absent(reply)) expect({"cannot abort an unfinished upload of", name}, reply);
+    if (!detail::names_absent_object(reply)) expect({"cannot abort an unfinished upload of", name}, reply);
+    ++aborted;
   }
-  return static_cast<std::int64_t>(left.size());
+  return aborted;
 }
 
 }  // namespace ddpxx

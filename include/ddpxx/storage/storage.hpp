@@ -94,17 +94,16 @@ class Storage {
   virtual void remove(const std::string& name) = 0;
 };
 
-/// Reads a range once more that `storage` could not read before. Returns true if it can be read now.
+/// Reads a range once more that `storage` could not read before. Returns true if it is there and can be read now.
 /// Errors  `storage` for an error of another kind, for example if the storage does not answer.
 inline bool is_readable_now(Storage& storage, const StoredRange& range) {
   try {
     if (range.bytes) {
       std::vector<std::byte> buffer(*range.bytes);
       storage.read(range.name, range.offset, buffer);
-    } else {
-      storage.read_text(range.name, range.max_bytes);
+      return true;
     }
-    return true;
+    return storage.read_text(range.name, range.max_bytes).has_value();
   } catch (const UnreadableObject&) {
     return false;
   }

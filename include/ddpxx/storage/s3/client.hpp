@@ -60,9 +60,8 @@ class S3Client {
       // The server may have completed an upload whose answer was lost, or have lost the upload: the object is sent
       // again.
       const bool has_lost_upload = request.operation == "PutObject" && reply.code == "NoSuchUpload";
-      const auto most =
-          is_busy(reply) ? std::max(config_.attempts, static_cast<int>(config_.retries) + 1) : config_.attempts;
-      if (reply.ok() || attempt >= most || !(has_lost_upload || worth_another_attempt(reply))) return reply;
+      if (reply.ok() || attempt >= most_attempts(reply) || !(has_lost_upload || worth_another_attempt(reply)))
+        return reply;
       rest(pause);
       pause = std::min(pause * 2, std::chrono::milliseconds{20'000});
     }
@@ -76,6 +75,12 @@ class S3Client {
   /// True where the server asks for a pause in a way that the AWS library does not know: the request is then sent as
   /// often as the library would send it.
   static bool is_busy(const S3Reply& reply) { return reply.status == 429 || reply.status == 408; }
+
+  int most_attempts(const S3Reply& reply) const {
+    constexpr int kForName = 8;  // in 25 to 50 s, as for a service whose machines start anew
+    if (is_busy(reply)) return std::max(config_.attempts, static_cast<int>(config_.retries) + 1);
+    return reply.error == AWS_IO_DNS_INVALID_NAME && config_.retries > 0 ? kForName : config_.attempts;
+  }
 
   /// Waits for a random part of `pause`, so that ranks that failed at the same time do not retry at the same time.
   static void rest(std::chrono::milliseconds pause) {
@@ -185,9 +190,10 @@ inline bool S3Client::worth_another_attempt(const S3Reply& reply) const {
       "BadDigest",      "InvalidDigest", "XAmzContentSHA256Mismatch",  "RequestTimeTooSkewed",
       "RequestTimeout", "SlowDown",      "ConditionalRequestConflict", "OperationAborted"};
   static constexpr std::array kRetriedByLibrary{500, 502, 503, 504};  // other servers have more, such as 507 and 520
-  const bool is_retried_by_library = std::ranges::find(kRetriedByLibrary, reply.status) != kRetriedByLibrary.end() ||
-                                     reply.status < 300 || reply.code == "RequestTimeTooSkewed" ||
-                                     reply.code == "RequestTimeout";
+  const bool is_retried_by_library =
+      reply.error != AWS_IO_DNS_INVALID_NAME &&
+      (std::ranges::find(kRetriedByLibrary, reply.status) != kRetriedByLibrary.end() || reply.status < 300 ||
+       reply.code == "RequestTimeTooSkewed" || reply.code == "RequestTimeout");
   if (config_.retries > 0 && is_retried_by_library) return false;
   if (reply.status == 501) return false;  // the server does not implement what the request asks for
   if (gives_no_ranges(reply)) return false;

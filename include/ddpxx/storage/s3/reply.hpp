@@ -58,6 +58,20 @@ struct S3Reply {
 /// The header that holds a random number of the object's writer, stored in the object's metadata.
 inline constexpr std::string_view kS3WriterHeader = "x-amz-meta-ddpxx-writer";
 
+/// True if the server says that the object is missing. It names the error then, except in the reply to HEAD, which has
+/// no body: another program between here and the server, such as a load balancer, answers 404 without a name.
+inline bool names_absent_object(const S3Reply& reply) {
+  return reply.status == 404 && !reply.code.empty() && reply.code != "NoSuchBucket";
+}
+
+/// Returns what to check if an answer is not one of S3.
+inline std::string s3_server_advice(const S3Config& config) {
+  return "check " + (config.endpoint.empty()
+                         ? "AWS_REGION, or set AWS_ENDPOINT_URL to reach a server other than Amazon's"
+                         : s3_endpoint_source(config) +
+                               ": it must name a server of S3, with http:// or https:// as the server has it");
+}
+
 /// Returns a sentence that says why the request failed and what to do. It contains no secret.
 std::string s3_reason(const S3Reply& reply, const S3Config& config, const std::string& endpoint);
 
@@ -153,22 +167,25 @@ inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const
     if (named) text += ' ' + reply.code;
     if (!reply.operation.empty()) text += " to " + reply.operation;
     if (const auto advice = s3_advice(reply.code, config); !advice.empty()) text += ": " + advice;
+    if (reply.code.empty() && (reply.status == 400 || reply.status == 405)) text += "; " + s3_server_advice(config);
     return text;
   }
   const std::string words = aws_error_str(reply.error);
   if (no_credentials(reply)) return where_credentials_are_not(reply, config);
   if (reply.error == AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE)
     return "no trusted connection to " + endpoint + " came about (" + words +
-           "); if its certificate is signed by an authority of your own, name that in AWS_CA_BUNDLE";
+           "); if its certificate is signed by an authority of your own, name that in AWS_CA_BUNDLE; if it takes no "
+           "TLS, "
+           "write http:// before its name";
   if (gives_no_ranges(reply))
     return endpoint + " does not say which part of the object it sends (" + words +
            "); a server of S3 answers a request with Range by Content-Range";
   if (reply.error == AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE)
     return endpoint + " stopped sending and taking bytes for " + std::to_string(config.stall_timeout.count()) + " s";
   if (is_aws_error_of(AWS_C_IO_PACKAGE_ID, reply.error))
-    return "cannot reach " + endpoint + " (" + words + "); check " +
-           (config.endpoint.empty() ? "AWS_REGION, or set AWS_ENDPOINT_URL to reach a server other than Amazon's"
-                                    : s3_endpoint_source(config));
+    return "cannot reach " + endpoint + " (" + words + "); " + s3_server_advice(config);
+  if (reply.error == AWS_ERROR_S3_INVALID_RESPONSE_STATUS || reply.error == AWS_ERROR_HTTP_PROTOCOL_ERROR)
+    return endpoint + " did not answer as a server of S3 (" + words + "); " + s3_server_advice(config);
   return endpoint + ": " + words;
 }
 
