@@ -213,6 +213,14 @@ TEST_F(Unreadable, ForAWhileEndsTheRunAndSetsNothingAside) {
   EXPECT_THAT(told_by<FSDP>(2, until(6)), HasSubstr("resumed at step 6"));
 }
 
+TEST_F(Unreadable, ManifestThatIsMissingForAWhileIsNotSetAside) {
+  fail_calls({.path = step_file(6, Snapshots::kManifest), .last = 1, .error = ENOENT, .calls = "open"});
+  EXPECT_THAT(told_by<FSDP>(2, until(8)), AllOf(HasSubstr("code 4: "), HasSubstr("can be read now")));
+  let_calls_succeed();
+  EXPECT_THAT(steps(), testing::ElementsAre(6, 4, 2));
+  EXPECT_THAT(told_by<FSDP>(2, until(6)), HasSubstr("resumed at step 6"));
+}
+
 TEST_F(Unreadable, ForMoreBytesThanAReaderTakesIsSetAside) {
   fs::resize_file(step_file(6, Snapshots::kManifest), kMaxManifestBytes + 1);
   EXPECT_THAT(told_by<FSDP>(2, until(6)), AllOf(HasSubstr("it has more than"), HasSubstr("resumed at step 4")));

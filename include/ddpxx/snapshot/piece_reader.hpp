@@ -107,8 +107,8 @@ class PieceReader {
   void begin(const Piece& piece, Arrival& arrival) const {
     if (arrival.read.valid()) arrival.read.wait();  // for a read that an error left unused
     if (arrival.size < piece.bytes()) {
+      arrival.buffer = std::make_unique_for_overwrite<std::byte[]>(piece.bytes());
       arrival.size = piece.bytes();
-      arrival.buffer = std::make_unique_for_overwrite<std::byte[]>(arrival.size);
     }
     const auto read = [this, piece, to = arrival.buffer.get()] {
       storage_->read(folder_ + piece.file->name, piece.begin, {to, piece.bytes()});

@@ -48,7 +48,9 @@ inline void check_sum(std::string_view file, std::size_t header_end) {
   auto sum = crc32c(ddpxx::bytes_of(file.substr(0, digits)));
   sum = crc32c(ddpxx::bytes_of(kNoChecksum), sum);
   sum = crc32c(ddpxx::bytes_of(file.substr(digits + kNoChecksum.size())), sum);
-  if (file.substr(digits, kNoChecksum.size()) != crc32c_text(sum)) refuse_header("its checksum is wrong");
+  if (file.substr(digits, kNoChecksum.size()) != crc32c_text(sum))
+    refuse_header("its checksum is wrong; a program that changes such a file must leave out " +
+                  std::string{kChecksumKey});
 }
 
 /// Returns a view that keeps the mapping alive, or a copy if the tensor does not begin at a multiple of its element

@@ -23,7 +23,7 @@ struct ReadSnapshot {
   StoredSnapshot stored;
   std::optional<Manifest> manifest;
   std::string damage;
-  std::optional<StoredRange> unreadable = {};  ///< Set if the storage could not read the manifest.
+  std::optional<StoredRange> unreadable = {};  ///< Set if the storage could not read the manifest, or had none.
 };
 
 /// The snapshots in a storage, in one folder for each step: `step-00000100/` holds a file of each rank and
@@ -82,7 +82,9 @@ class Snapshots {
   /// cannot be read, the file of that name holds the reason.
   void set_aside(const StoredSnapshot& stored) const;
 
-  /// Returns how many starts were killed while they read this snapshot; 0 if the count is damaged.
+  /// Returns how many starts were killed while they read this snapshot; 0 if what is stored is no number.
+  ///
+  /// Errors  UnreadableObject if the storage cannot read the count.
   std::int64_t attempts(const StoredSnapshot& stored) const;
   /// Writes the number of attempts to load the snapshot that have not ended.
   void write_attempts(const StoredSnapshot& stored, std::int64_t count) const;

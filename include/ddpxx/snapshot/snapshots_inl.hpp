@@ -110,8 +110,14 @@ DDPXX_INLINE ReadSnapshot Snapshots::read(const StoredSnapshot& stored) const {
     snapshot.unreadable = error.range();
     return snapshot;
   }
+  const auto manifest_name = stored.folder + kManifest;
+  const auto not_usable = storage_->full_name(manifest_name) + " is not usable: ";
+  if (!text) {  // another program has removed it, or the storage gives wrong answers for a while
+    snapshot.damage = not_usable + "it is gone";
+    snapshot.unreadable = StoredRange{.name = manifest_name, .max_bytes = kMaxManifestBytes};
+    return snapshot;
+  }
   try {
-    if (!text) throw Error{Errc::storage, "it is gone"};
     auto manifest = parse_manifest(*text);
     if (manifest.run.step != stored.step)
       throw Error{Errc::storage, "it is of step " + std::to_string(manifest.run.step)};
@@ -125,10 +131,10 @@ DDPXX_INLINE ReadSnapshot Snapshots::read(const StoredSnapshot& stored) const {
     facts_.remember(manifest);
     snapshot.manifest = std::move(manifest);
   } catch (const Error& error) {
-    if (text && is_of_another_version(*text))
-      throw Error{Errc::storage, storage_->full_name(stored.folder + kManifest) +
+    if (is_of_another_version(*text))
+      throw Error{Errc::storage, storage_->full_name(manifest_name) +
                                      " was written by another version of ddpxx: use that one, or another save_dir"};
-    snapshot.damage = storage_->full_name(stored.folder + kManifest) + " is not usable: " + error.what();
+    snapshot.damage = not_usable + error.what();
   }
   return snapshot;
 }
