@@ -746,6 +746,14 @@ TEST(AgentGroup, KillsAllRanksAtTheSecondSigintOfAnAgentWhoseRanksHaveEnded) {
   }
 }
 
+/// Waits for the end of an agent whose leading agent hangs.
+void expect_leader_loss(const Nodes& nodes, StartedProgram& agent) {
+  const auto end = agent.wait(std::chrono::seconds{90});
+  EXPECT_EQ(end.code, 5);
+  EXPECT_THAT(end.err, HasSubstr("ddpxx-run: the launcher of node 0, which serves the meeting at tcp://" +
+                                 nodes.endpoint() + ", has ended or cannot be reached"));
+}
+
 // The store of a leading agent that is stopped does not answer for as long as a request may take, 30 s.
 TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
   const auto expect_end = [](bool by_signal) {
@@ -767,14 +775,34 @@ TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
     while (!std::filesystem::exists(ended) && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds{20});
     EXPECT_TRUE(std::filesystem::exists(ended)) << "the ranks did not get SIGTERM";
-    const auto end = second.wait(std::chrono::seconds{90});
-    EXPECT_EQ(end.code, 5);
-    EXPECT_THAT(end.err, HasSubstr("ddpxx-run: the launcher of node 0, which serves the meeting at tcp://" +
-                                   nodes.endpoint() + ", has ended or cannot be reached"));
+    expect_leader_loss(nodes, second);
   };
-  auto other = std::async(std::launch::async, expect_end, true);  // both at once, since each takes 30 s
+  const auto expect_end_after_its_ranks = [] {
+    const Nodes nodes{"2"};
+    RunningAgents agents{nodes, "tell_start; [ $RANK = 1 ] && exit 0; exec sleep 600"};
+    nodes.wait_for_key(ddpxx::detail::AgentsStore::key("result", 0, 1));
+    std::this_thread::sleep_for(std::chrono::seconds{1});  // its agent waits for the other one by then
+    agents.first.signal(SIGSTOP);
+    agents.second.signal(SIGTERM);
+    expect_leader_loss(nodes, agents.second);
+  };
+  auto other = std::async(std::launch::async, expect_end, true);  // all at once, since each takes 30 s
+  auto third = std::async(std::launch::async, expect_end_after_its_ranks);
   expect_end(false);
   other.get();
+  third.get();
+}
+
+TEST(AgentGroup, NamesTheNodeForWhoseRanksItWaits) {
+  const Nodes nodes{"2"};
+  RunningAgents agents{nodes, "[ $RANK = 1 ] || { tell_start; exit 0; }; " + nodes.works()};
+  auto& [first, second] = agents;
+  first.wait_for_lines(first.error_file(), 2);  // the first one says that it has no token
+  nodes.finish();
+  const auto end = first.wait();
+  EXPECT_EQ(end.code, 0);
+  EXPECT_THAT(end.err, HasSubstr("the ranks of this node have ended; waiting for those of node 1 ("));
+  EXPECT_EQ(second.wait().code, 0);
 }
 
 TEST(AgentGroup, RefusesAnImpossibleBindingBeforeItMeetsTheOthers) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -34,6 +36,7 @@ class FollowingAgent {
 
   Next wait_for_plan(int number, Clock::time_point until, const std::string& reason);
   void check_facts();
+  std::chrono::milliseconds time_of_leader();
 
   AgentLink& link_;
 };
@@ -97,15 +100,30 @@ inline void FollowingAgent::check_facts() {
     throw Error{Errc::peer, why};
 }
 
+/// How long the leading agent may take to end the run after a signal: its own ranks have their time, and then those of
+/// the nodes whose results it lacks.
+/// Errors  `peer` if the store does not answer.
+inline std::chrono::milliseconds FollowingAgent::time_of_leader() {
+  auto grace = link_.plan().grace;
+  for (const int agent : link_.round().agents)
+    if (const auto facts = link_.agents().get(AgentsStore::key("agent", agent)))
+      grace = std::max(grace, NodeFacts::parse(*facts).grace);
+  return 2 * (grace + AgentLink::kBeyondGrace);
+}
+
 inline Next FollowingAgent::wait_for_plan(int number, Clock::time_point until, const std::string& reason) {
   const bool is_member = link_.round().number >= 0;
   StoreWait wait{
       link_.agents().connection(), {AgentsStore::key("plan", number)}, AgentsStore::key("refused", link_.agent())};
+  std::optional<Clock::time_point> limit;  // after a request to end the run
   for (WaitingLine line; !wait.is_over();) {
     // Where the plan comes together with a signal, the other agents count on this one: it begins, and tells them.
     if (link_.console().request() && !is_member) return link_.end_by_request();
-    link_.wait_once(wait.descriptor(), std::min(until, line.due()));
+    link_.wait_once(wait.descriptor(), std::min({until, line.due(), limit.value_or(until)}));
     if (link_.console().is_urgent()) return link_.end_by_request();
+    // The leading agent ends the run once the ranks of all nodes have ended, unless it hangs.
+    if (link_.console().request() && !limit) limit = Clock::now() + time_of_leader();
+    if (limit && Clock::now() >= *limit) throw link_.leader_loss();
     if (Clock::now() >= until)
       throw Error{Errc::peer, reason.empty()
                                   ? "the agent of node 0 at " + link_.store().url() + " does not start the run"

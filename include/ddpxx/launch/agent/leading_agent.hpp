@@ -60,6 +60,7 @@ class LeadingAgent {
   std::optional<RunEnd> gather();
   std::optional<RunEnd> wait_for_enough();
   std::vector<NodeResult> collect(const NodeResult& own);
+  std::string without_result();
   bool pause(std::chrono::milliseconds time);
   Next start(std::string because);
   RunEnd finish(RunEnd end, std::chrono::milliseconds patience = std::chrono::seconds{10});
@@ -204,6 +205,17 @@ inline Next LeadingAgent::start(std::string because) {
   return round;
 }
 
+/// The other nodes of the round whose ranks have not ended: "node 1 (host)".
+inline std::string LeadingAgent::without_result() {
+  std::string nodes;
+  for (std::size_t node = 0; node < link_.round().agents.size(); ++node) {
+    const int agent = link_.round().agents[node];
+    if (agent == link_.agent() || link_.agents().get(AgentsStore::key("result", link_.round().number, agent))) continue;
+    nodes += (nodes.empty() ? "node " : ", node ") + std::to_string(node) + " (" + roster_->host_of(agent) + ')';
+  }
+  return nodes;
+}
+
 /// Waits for the results of all nodes. An agent that has not answered long after its ranks were told to stop or to end
 /// counts as lost.
 inline std::vector<NodeResult> LeadingAgent::collect(const NodeResult& own) {
@@ -213,9 +225,11 @@ inline std::vector<NodeResult> LeadingAgent::collect(const NodeResult& own) {
     if (agent != link_.agent()) keys.push_back(AgentsStore::key("result", link_.round().number, agent));
   StoreWait wait{link_.agents().connection(), keys};
   std::optional<Clock::time_point> until;
-  while (!wait.is_over() && !link_.console().is_urgent() && (!until || Clock::now() < *until)) {
+  for (WaitingLine line; !wait.is_over() && !link_.console().is_urgent() && (!until || Clock::now() < *until);) {
     if (!until && (link_.ends() || link_.grows() || link_.console().request())) until = Clock::now() + time_of_ranks();
-    link_.wait_once(wait.descriptor(), until.value_or(AgentLink::never()));
+    link_.wait_once(wait.descriptor(), std::min(line.due(), until.value_or(AgentLink::never())));
+    if (!wait.is_over() && line.take())
+      link_.console().say("the ranks of this node have ended; waiting for those of " + without_result());
   }
   link_.note_events();  // those that came after the last result
   std::vector<NodeResult> results;

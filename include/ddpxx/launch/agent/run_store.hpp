@@ -199,7 +199,9 @@ inline void RunStore::connect(const LaunchPlan& plan, const std::function<void(c
                            .still_trying = serve_or_wait,
                            .keep_alive = plan.keep_alive},
                           deadline);
-  connection_.emplace(first.another(deadline, -1));  // from now on the poll loop of the agent reads signals
+  // From now on the poll loop of the agent reads signals; until it does, none is heard.
+  static constexpr std::chrono::seconds kSecondConnection{10};
+  connection_.emplace(first.another(std::min(deadline, JobStoreConnection::Clock::now() + kSecondConnection), -1));
 }
 
 }  // namespace ddpxx::detail
