@@ -66,8 +66,15 @@ inline LoadedLibraries loaded_libraries(const std::filesystem::path& program) {
   for (std::string line; std::getline(lines, line);) {
     static constexpr std::string_view kArrow = " => ";
     const auto arrow = line.find(kArrow);
-    if (arrow == std::string::npos) continue;
     const auto start = line.find_first_not_of("\t ");
+    if (arrow == std::string::npos) {
+      const auto word = line.substr(std::min(start, line.size()), line.find(" (") - std::min(start, line.size()));
+      if (word.find('/') != std::string::npos && !belongs_to_machine(std::filesystem::path{word}.filename().string()))
+        throw ddpxx::Error{ddpxx::Errc::config,
+                           "bundle: " + program.string() + " loads " + word +
+                               " by this path, also on another machine: give the library a soname, and link it again"};
+      continue;
+    }
     // The ldd of some systems, such as Arch Linux, has the path of the dynamic linker in front of the arrow, too.
     const auto name = std::filesystem::path{line.substr(start, arrow - start)}.filename().string();
     if (belongs_to_machine(name)) continue;

@@ -62,6 +62,19 @@ def check_refusals(folder):
     assert done.returncode == 2 and "has files already" in done.stderr, done
 
 
+def check_library_by_path(folder):
+    """A program that was linked to a library without a soname: it loads it by its path, which a copy has not."""
+    program, library = folder / "by-path", folder / "libown.so"
+    shutil.copy(BIN / "ddpxx-run", program)
+    found = re.search(r"libstdc\+\+.so.6 => (\S+)", run("ldd", program).stdout)[1]
+    shutil.copy(found, library)
+    done = run("patchelf", "--replace-needed", "libstdc++.so.6", library, program)
+    assert done.returncode == 0, done
+    done = bundle(program, f"to={folder}/a")
+    assert done.returncode == 2 and f"loads {library} by this path" in done.stderr, done
+    assert not (folder / "a").exists()
+
+
 def check_read_only(folder):
     """A program that its owner may not write to, as package managers install some, bundled without root's privilege."""
     program = folder / "read-only"
@@ -97,6 +110,7 @@ def main():
         (folder / "other").mkdir()
         shutil.copy(BIN / "mingpt", folder / "other/mingpt")
         check_refusals(folder)
+        check_library_by_path(folder)
         check_read_only(folder)
         check_other_ldd(folder)
         done = bundle(BIN / "mingpt", "--to", folder / "all in one", BIN / "ddpxx-run")
