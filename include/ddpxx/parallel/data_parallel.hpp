@@ -35,8 +35,10 @@ concept SplitsIntoParts = requires(const B& batch, std::int64_t parts) {
 /// One process drives several devices: the model is copied to each, every batch is cut into one part for each device,
 /// threads run the parts forward at the same time, and the gradients are added up on the first device. On a CPU the
 /// copies run one after the other: all draw random numbers from the one generator of the CPU, and dropout repeats only
-/// in a fixed order. DDP is faster, since it does not copy all parameters every step and no thread waits for another,
-/// and it can use several machines; DataParallel is for programs that must stay one process.
+/// in a fixed order. Each GPU draws from its own generator, and a snapshot holds only that of the first one: after a
+/// resume, dropout on the other GPUs differs from that of a run without a stop. DDP is faster, since it does not copy
+/// all parameters every step and no thread waits for another, and it can use several machines; DataParallel is for
+/// programs that must stay one process.
 /// Errors  `config` in a group of more than one rank, for a model that cannot be cloned or whose modules share a
 ///         parameter, and for more replicas than kMaxReplicas or than there are GPUs.
 class DataParallel : public WholeModel {
