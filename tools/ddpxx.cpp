@@ -51,7 +51,8 @@ ddpxx snapshot: PLACE is a folder of snapshots, as training.save_dir names it, o
                              what two snapshots differ in; ends with 1 if they do
   convert PLACE to=FILE.safetensors|FILE.pt|PLACE [step=N what=model|all layout=LAYOUT]
                              the tensors in one file, or the snapshot in another place
-                             layout, of a .pt file that is written: mingpt_ddp, torchrun_tutorial, guide, state_dict
+                             layout, of a .pt file that is written: mingpt_ddp, torchrun_tutorial, guide, torchvision,
+                             state_dict
   convert PLACE to=FOLDER layout=huggingface [step=N]
                              a GPT as a folder that transformers loads: config.json and model.safetensors
   convert FOLDER to=PLACE    a GPT-2 in such a folder, as a snapshot from which mingpt generates and trains
