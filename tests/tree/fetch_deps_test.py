@@ -7,7 +7,6 @@ import http.server
 import json
 import os
 import pathlib
-import platform
 import signal
 import subprocess
 import sys
@@ -49,7 +48,7 @@ def check_uses(folder):
 def write_answer(deps):
     """Makes a folder for which the package index has named four wheels already."""
     deps.mkdir()
-    question = {"wanted": [fetch_deps.DOCS], "python": sys.version_info[:2], "machine": platform.machine()}
+    question = fetch_deps.question_of([fetch_deps.DOCS])
     wheels = [{"name": name, "url": f"http://127.0.0.1:1/{name}.whl", "sha256": ""} for name in "abcd"]
     (deps / "resolved.json").write_text(json.dumps({"question": question, "wheels": wheels}))
 
@@ -78,6 +77,22 @@ def check_answer(folder):
             old.unlink()
     finally:
         fetch_deps.run = run
+
+
+def check_packages_of_tests(folder):
+    """A build does not ask for the packages of the tests, and keeps them where they are there."""
+    build, tests = fetch_deps.groups_for(folder, "slim"), fetch_deps.groups_for(folder, "full")
+    assert "torch==2.11.0" in build[0] and not any("pyyaml" in word for group in build for word in group), build
+    assert "torch==2.11.0" in tests[0] and "pyyaml==6.0.3" in tests[0], tests
+    (folder / "resolved.json").write_text(json.dumps({"question": fetch_deps.question_of(tests), "wheels": []}))
+    assert fetch_deps.groups_for(folder, "slim") == tests, "the answer that is there would be replaced"
+    done = folder / "done"
+    done.mkdir()
+    for name in ("torch-2.10.0-cp311.whl", "torch-2.11.0-cp311.whl", "PyYAML-6.0.2-cp311.whl"):
+        (done / name).touch()
+    known = [{"name": "torch", "url": "http://127.0.0.1:1/torch-2.11.0-cp311.whl"}]
+    for is_all, expected in ((False, {"torch-2.10.0-cp311.whl"}), (True, {"torch-2.10.0-cp311.whl", "PyYAML-6.0.2-cp311.whl"})):
+        assert {marker.name for marker in fetch_deps.outdated(done, known, is_all)} == expected
 
 
 def check_failed_download(folder):
@@ -193,6 +208,7 @@ def main():
     for send in (os.killpg, os.kill):  # to all programs of a terminal, and to the script alone
         in_folder(check_interrupt, send)
     in_folder(check_answer)
+    in_folder(check_packages_of_tests)
     in_folder(check_failed_download)
     in_folder(check_server_without_ranges)
     in_folder(check_moved_folder)
