@@ -58,6 +58,10 @@ string(REPLACE " " "\\ " DDPXX_PC_LIBTORCH "${LibTorch_ROOT_DIR}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/ddpxx.pc.in ${PROJECT_BINARY_DIR}/ddpxx.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ddpxx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+if(NOT PROJECT_IS_TOP_LEVEL)
+  return()  # CPack packs what the whole project installs
+endif()
+
 # LibTorch and Boost.PFR are not packages of Debian: CMake finds them where this build has found them, or where
 # LIBTORCH_ROOT and Boost_ROOT say. The program ddpxx has the folder of LibTorch in its RUNPATH; docs/packaging.md says
 # how to name another one. libpcre2-dev, for ddpxx::tokenizer, brings the library that the program loads.

@@ -9,7 +9,7 @@
 # and sets LibTorch_VERSION, LibTorch_CUDA_VERSION (empty for a CPU build), LibTorch_CXX11_ABI, LibTorch_HAS_GLOO
 # (whether it ships Gloo's headers) and LibTorch_ROOT_DIR.
 #
-# It looks in LIBTORCH_ROOT (variable or environment), Torch_DIR, CMAKE_PREFIX_PATH, in what `./dev setup` fetched,
+# It looks in LIBTORCH_ROOT and CMAKE_PREFIX_PATH (each as a variable and in the environment), Torch_DIR, in what `./dev setup` fetched,
 # where the installed ddpxx was built against it, and at last in the torch package of python3, which may be another version
 # than that of ddpxx::core.
 
@@ -43,7 +43,8 @@ endforeach()
 if(Torch_DIR)
   list(APPEND _roots "${Torch_DIR}/../../..")  # Torch_DIR is ROOT/share/cmake/Torch
 endif()
-foreach(_prefix IN LISTS CMAKE_PREFIX_PATH)  # ROOT, or ROOT/share/cmake as torch.utils.cmake_prefix_path says
+cmake_path(CONVERT "$ENV{CMAKE_PREFIX_PATH}" TO_CMAKE_PATH_LIST _prefixes)
+foreach(_prefix IN LISTS CMAKE_PREFIX_PATH _prefixes)  # ROOT, or ROOT/share/cmake as torch.utils.cmake_prefix_path says
   list(APPEND _roots "${_prefix}" "${_prefix}/../.." "${_prefix}/torch")
 endforeach()
 list(APPEND _roots "${CMAKE_CURRENT_LIST_DIR}/../.deps/site/torch")

@@ -36,7 +36,7 @@ def main():
         (folder / "bin").mkdir()
         (folder / "bin/python3").write_text(f"#!/bin/sh\necho {of_python}\n")
         (folder / "bin/python3").chmod(0o755)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LIBTORCH")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("LIBTORCH", "CMAKE"))}
         environment["PATH"] = f"{folder}/bin:{environment['PATH']}"
 
         def configure(*definitions, again=False, **variables):
@@ -57,6 +57,7 @@ def main():
         assert version(hint) == "2.12.1"
         assert version(f"-DDDPXX_LIBTORCH_HINT={folder}/gone") == "2.13.2"
         assert version(hint, LIBTORCH_ROOT=str(named)) == "2.14.0"
+        assert version(hint, CMAKE_PREFIX_PATH=f"{folder}/gone:{named}") == "2.14.0"
         assert version(f"-DLIBTORCH_ROOT={named}", LIBTORCH_ROOT=f"{folder}/gone") == "2.14.0"
 
         # A relative folder is one below the folder in which cmake is called; that of the environment, below the project.
