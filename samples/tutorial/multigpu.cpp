@@ -53,7 +53,8 @@ int main(int argc, char** argv) {
       while (!trainer.finished()) {
         const auto epoch = trainer.epoch();
         run_epoch(trainer, gpu_id, epoch, config.train.batch_size);
-        if (group.rank() == 0 && epoch % config.save_every == 0) save_checkpoint(trainer, epoch);
+        if (trainer.epoch() != epoch && group.rank() == 0 && epoch % config.save_every == 0)
+          save_checkpoint(trainer, epoch);
       }
     });
     group.leave();

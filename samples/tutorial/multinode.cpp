@@ -1,11 +1,9 @@
 // multinode.cpp — chapter 4: several machines. The ranks of all machines train together, and print their numbers among
 // all ranks.
 //
-// Run this on each of two machines, with the address of the first one. With c10d, --node-rank has no effect: the
-// machine of the endpoint has number 0.
+// Run this on each of two machines, with the address of the first one, which is node 0.
 //
-//     ddpxx-run --nproc-per-node=8 --nnodes=2 --node-rank=0 --rdzv-id=456 --rdzv-backend=c10d
-//         --rdzv-endpoint=172.31.43.139:29603 multinode 50 10
+//     ddpxx-run --nproc-per-node=8 --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=172.31.43.139:29603 multinode 50 10
 //
 // Each rank writes its part of a snapshot, so training.save_dir has to be a place that all machines reach: a shared
 // folder, or s3://bucket/prefix.

@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
       while (!trainer.finished()) {
         const auto epoch = trainer.epoch();
         run_epoch(trainer, epoch, config.train.batch_size);
-        if (epoch % config.save_every == 0) save_checkpoint(trainer, epoch);
+        if (trainer.epoch() != epoch && epoch % config.save_every == 0) save_checkpoint(trainer, epoch);
       }
     });
     group.leave();

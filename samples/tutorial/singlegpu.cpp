@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
       while (!trainer.finished()) {
         const auto epoch = trainer.epoch();
         run_epoch(trainer, epoch, config.common.train.batch_size);
-        if (epoch % config.common.save_every == 0) save_checkpoint(trainer, epoch);
+        if (trainer.epoch() != epoch && epoch % config.common.save_every == 0) save_checkpoint(trainer, epoch);
       }
     });
     group.leave();
