@@ -39,9 +39,10 @@ using LoadedLibraries = std::map<std::string, std::filesystem::path>;
 /// Whether a library belongs to the C library or to the driver of a GPU. These have to fit the machine's kernel and
 /// hardware, and every machine has its own.
 inline bool belongs_to_machine(std::string_view library) {
-  static constexpr std::array kNames{"linux-vdso.",  "linux-gate.", "ld-linux",      "libc.so",    "libm.so",
-                                     "libmvec.so",   "libdl.so",    "libpthread.so", "librt.so",   "libutil.so",
-                                     "libresolv.so", "libanl.so",   "libnss_",       "libcuda.so", "libnvidia-"};
+  static constexpr std::array kNames{"linux-vdso.", "linux-gate.", "ld-linux",     "ld-musl",   "ld64.so",
+                                     "libc.so",     "libm.so",     "libmvec.so",   "libdl.so",  "libpthread.so",
+                                     "librt.so",    "libutil.so",  "libresolv.so", "libanl.so", "libnss_",
+                                     "libcuda.so",  "libnvidia-"};
   return std::ranges::any_of(kNames, [&](const char* name) { return library.starts_with(name); });
 }
 
@@ -62,7 +63,8 @@ inline std::string output_of(const std::vector<std::string>& command) {
 /// Errors  `config` for a file that is not a program with libraries, and for a library that is not found.
 inline LoadedLibraries loaded_libraries(const std::filesystem::path& program) {
   LoadedLibraries libraries;
-  std::istringstream lines{output_of({"ldd", program.string()})};  // NAME => PATH (ADDRESS), or NAME => not found
+  std::istringstream lines{output_of({"env", "-u", "LD_PRELOAD", "ldd", program.string()})};
+  // The lines are NAME => PATH (ADDRESS), NAME => not found, or, for a name that is a path, PATH (ADDRESS).
   for (std::string line; std::getline(lines, line);) {
     static constexpr std::string_view kArrow = " => ";
     const auto arrow = line.find(kArrow);
@@ -199,7 +201,9 @@ inline void bundle_command(int argc, char** argv) {
   std::vector<std::size_t> numbers;  // of the settings, on the command line of ddpxx
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word.starts_with("-") || word.find('=') != std::string_view::npos || std::string_view{argv[i - 1]} == "--to") {
+    std::error_code absent;  // a path may have an =, too
+    const bool is_setting = word.find('=') != std::string_view::npos && !std::filesystem::exists(word, absent);
+    if (word.starts_with("-") || is_setting || std::string_view{argv[i - 1]} == "--to") {
       settings.push_back(argv[i]);
       numbers.push_back(static_cast<std::size_t>(i) + 1);
     } else {

@@ -65,10 +65,11 @@ ddpxx snapshot: PLACE is a folder of snapshots, as training.save_dir names it, o
 Without step=N the newest snapshot that is whole is meant.
 )";
 
-/// Whether --help stands before the command, or in the command's place or the folder's place of `ddpxx snapshot`.
+/// Whether --help or -h stands before the command, or in the command's place or the folder's place of `ddpxx snapshot`.
 bool asks_for_help(const std::vector<std::string_view>& words) {
   const std::span front{words.data(), std::min<std::size_t>(words.size(), words[0] == "snapshot" ? 3 : 1)};
-  return words[0] == "help" || std::ranges::find(front, "--help") != front.end();
+  const auto is_help = [](std::string_view word) { return word == "--help" || word == "-h"; };
+  return words[0] == "help" || std::ranges::any_of(front, is_help);
 }
 
 void run_snapshot(int argc, char** argv) {

@@ -45,7 +45,8 @@ struct SlurmArguments {
         field<&SlurmArguments::time>("Time limit in Slurm's form, such as 4:00:00 or 2-0; empty: the partition's"),
         field<&SlurmArguments::partition>("Partition; empty: the default one"),
         field<&SlurmArguments::account>("Account that is charged; empty: the user's own"),
-        field<&SlurmArguments::output>("File for the output, such as logs/%j.txt; empty: Slurm's slurm-%j.out"),
+        field<&SlurmArguments::output>(
+            "File for the output, such as %x-%j.txt, in a folder that exists; empty: Slurm's slurm-%j.out"),
         field<&SlurmArguments::signal_before>(
             "How long before the time limit the ranks get SIGUSR1, upon which they save "
             "and end with 75; Slurm may send it up to a minute earlier; 0 sends none",

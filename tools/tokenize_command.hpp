@@ -60,6 +60,11 @@ struct TokenizeArguments {
     for (const auto& [key, place] : {std::pair{"path", path}, {"tokenizer", tokenizer}, {"to", to}})
       if (place.find("://") != std::string::npos)
         errors.push_back({key, "ddpxx tokenize reads and writes files of this machine: copy the objects to a folder"});
+    for (const auto& [key, place] : {std::pair{"tokenizer", tokenizer}, {"to", to}})
+      if (!place.empty() && ddpxx::is_among_texts(place, path))
+        errors.push_back({key, "lies in path=" + path +
+                                   ", all files of which are read as text: choose a place "
+                                   "outside of that folder"});
     return errors;
   }
 };
@@ -142,6 +147,10 @@ inline void tokenize_command(int argc, char** argv) {
                                                   "\": name its own by end_of_text=TOKEN, or set end_of_text="};
   }
   const auto files = ddpxx::find_text_files(arguments.path);
+  for (const auto& file : files)
+    if (ddpxx::is_among_texts(file, arguments.to))
+      throw ddpxx::Error{ddpxx::Errc::config, file + " is among the texts, and lies in to=" + arguments.to +
+                                                  ": choose another folder, so that no tokens are read as text"};
   std::uintmax_t bytes = 0;
   std::error_code absent;  // reading the file reports it
   for (const auto& name : files)

@@ -1,13 +1,12 @@
 // outputs_among_texts.hpp — finds places of output in a folder whose files are read as text.
 #pragma once
 
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/data/text_files.hpp>
 
 /// Whether `place` is `folder` or lies below it. Two folders of a disk, or two prefixes in buckets.
 inline bool lies_in(const std::string& place, std::string folder) {
@@ -15,13 +14,7 @@ inline bool lies_in(const std::string& place, std::string folder) {
     while (folder.ends_with('/')) folder.pop_back();
     return place == folder || place.starts_with(folder + '/');
   }
-  std::error_code failure;
-  if (place.find("://") != std::string::npos || !std::filesystem::is_directory(folder, failure)) return false;
-  const auto full = [&](const std::string& path) {
-    return std::filesystem::absolute(path, failure).lexically_normal();
-  };
-  const auto below = full(place).lexically_relative(full(folder));
-  return !below.empty() && *below.begin() != "..";
+  return place.find("://") == std::string::npos && ddpxx::is_among_texts(place, folder);
 }
 
 /// An error for each of the settings `outputs`, a field and its place, that lies in `folder`: all files in a folder of

@@ -77,7 +77,8 @@ def check_library_by_path(folder):
 
 def check_read_only(folder):
     """A program that its owner may not write to, as package managers install some, bundled without root's privilege."""
-    program = folder / "read-only"
+    program = folder / "lr=1/read-only"  # an argument with = is a setting, unless it is a path
+    program.parent.mkdir()
     shutil.copy(BIN / "ddpxx-run", program)
     program.chmod(0o555)
     done = run("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override", BIN / "ddpxx", "bundle", program,

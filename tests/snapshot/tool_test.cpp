@@ -719,9 +719,11 @@ TEST_F(SnapshotTool, SaysWhatItDoesNotUnderstand) {
   const auto bare = StartedProgram{{program_folder() + "/ddpxx", "snapshot"}}.wait();
   EXPECT_EQ(bare.code, 2);
   EXPECT_THAT(bare.out, HasSubstr("snapshot COMMAND PLACE"));
-  const auto help = StartedProgram{{program_folder() + "/ddpxx", "--help"}}.wait();
-  EXPECT_EQ(help.code, 0);
-  EXPECT_THAT(help.out, HasSubstr("snapshot COMMAND PLACE"));
+  for (const char* option : {"--help", "-h"}) {
+    const auto help = StartedProgram{{program_folder() + "/ddpxx", option}}.wait();
+    EXPECT_EQ(help.code, 0) << option;
+    EXPECT_THAT(help.out, HasSubstr("snapshot COMMAND PLACE")) << option;
+  }
 }
 
 }  // namespace

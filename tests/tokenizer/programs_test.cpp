@@ -125,6 +125,12 @@ TEST_F(TokenizePrograms, RefuseWhatCannotBeTokenized) {
   expect({text, "tokenizer=s3://bucket/gpt2"}, 2,
          "tokenizer=s3://bucket/gpt2\": ddpxx tokenize reads and writes files");
   expect({text, "to=s3://bucket/tokens"}, 2, "to=s3://bucket/tokens\": ddpxx tokenize reads and writes files");
+  // All files in a folder of texts are read: another call would read the tokens as text.
+  const auto texts = (folder_ / "texts").string();
+  folder_.file("texts/tokenizer.json", small_tokenizer().dump());
+  expect({texts, "to=" + texts + "/new"}, 2, "/new\": lies in path=" + texts + ", all files of which are read as text");
+  expect({texts, "tokenizer=" + texts}, 2, "lies in path=" + texts);
+  expect({(folder_ / "tex*").string(), "to=" + texts}, 2, "tokenizer.json is among the texts, and lies in to=" + texts);
   expect({text, "val_fraction=0.99"}, 3, "train.bin would have no tokens: the texts have 2 bytes");
   expect({text, "val_fraction=1e-17"}, 3, "val.bin would have no tokens");
   // PCRE2 gives up on a pattern that can match a text in too many ways.

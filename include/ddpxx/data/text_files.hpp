@@ -82,6 +82,19 @@ inline std::vector<std::string> find_text_files(const std::string& path) {
   return files;
 }
 
+/// Whether a file at `place` would be among the texts of the folder `path`: `place` is the folder, or lies below it.
+/// False where `path` is no folder.
+inline bool is_among_texts(const std::string& place, const std::string& path) {
+  std::error_code failure;
+  if (!std::filesystem::is_directory(path, failure)) return false;
+  // Absolute first: a relative path of which nothing exists yet would stay as it is.
+  const auto full = [&](const std::string& name) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(name, failure), failure);
+  };
+  const auto below = full(place).lexically_relative(full(path));
+  return !below.empty() && *below.begin() != "..";
+}
+
 /// The joined texts of files or objects: the first `max_bytes` of them (0: all), without a last character that is cut
 /// in two. A character may begin in one file and end in the next, as `split -b` cuts texts. `read_front(file, max)`
 /// returns the first `max` bytes of a file, `name_of(file)` its name for errors.
