@@ -147,10 +147,6 @@ inline void tokenize_command(int argc, char** argv) {
                                                   "\": name its own by end_of_text=TOKEN, or set end_of_text="};
   }
   const auto files = ddpxx::find_text_files(arguments.path);
-  for (const auto& file : files)
-    if (ddpxx::is_among_texts(file, arguments.to))
-      throw ddpxx::Error{ddpxx::Errc::config, file + " is among the texts, and lies in to=" + arguments.to +
-                                                  ": choose another folder, so that no tokens are read as text"};
   std::uintmax_t bytes = 0;
   std::error_code absent;  // reading the file reports it
   for (const auto& name : files)
@@ -160,6 +156,12 @@ inline void tokenize_command(int argc, char** argv) {
   const std::filesystem::path folder{arguments.to};
   make_output_folder(folder);
   const auto train = folder / "train.bin", val = folder / "val.bin";
+  for (const auto& file : files)
+    for (const auto& output : {train, val})
+      if (std::filesystem::equivalent(file, output, absent))
+        throw ddpxx::Error{ddpxx::Errc::config, file +
+                                                    " is among the texts, and this call would write it: choose "
+                                                    "another folder by to="};
   const bool has_val = arguments.val_fraction > 0;
   if (!has_val && std::filesystem::exists(val, absent))
     throw ddpxx::Error{ddpxx::Errc::config, val.string() +

@@ -93,6 +93,14 @@ TEST_F(TokenizePrograms, MakeTheFoldersThatTheUserNames) {
   EXPECT_THAT(file.err, HasSubstr("cannot make the folder " + text + "/tokens: Not a directory"));
 }
 
+TEST_F(TokenizePrograms, MayWriteBesideTheText) {
+  const auto text = folder_.file("data/input.txt", "ab ab ab ab");
+  for (int call = 0; call < 2; ++call) {
+    const auto run = tokenize({text, "to=" + (folder_ / "data").string()});
+    EXPECT_EQ(run.code, 0) << run.err;
+  }
+}
+
 TEST_F(TokenizePrograms, ReplaceNoFileIfOneOfTheTwoCannotBe) {
   const auto text = folder_.file("a.txt", "ab ab ab ab");
   ASSERT_EQ(tokenize({text}).code, 0);
@@ -130,7 +138,8 @@ TEST_F(TokenizePrograms, RefuseWhatCannotBeTokenized) {
   folder_.file("texts/tokenizer.json", small_tokenizer().dump());
   expect({texts, "to=" + texts + "/new"}, 2, "/new\": lies in path=" + texts + ", all files of which are read as text");
   expect({texts, "tokenizer=" + texts}, 2, "lies in path=" + texts);
-  expect({(folder_ / "tex*").string(), "to=" + texts}, 2, "tokenizer.json is among the texts, and lies in to=" + texts);
+  const auto tokens = folder_.file("tokens/train.bin", "ab");
+  expect({(folder_ / "tok*s").string(), "to=" + (folder_ / "tokens").string()}, 2, tokens + " is among the texts");
   expect({text, "val_fraction=0.99"}, 3, "train.bin would have no tokens: the texts have 2 bytes");
   expect({text, "val_fraction=1e-17"}, 3, "val.bin would have no tokens");
   // PCRE2 gives up on a pattern that can match a text in too many ways.
