@@ -9,9 +9,9 @@
 # and sets LibTorch_VERSION, LibTorch_CUDA_VERSION (empty for a CPU build), LibTorch_CXX11_ABI, LibTorch_HAS_GLOO
 # (whether it ships Gloo's headers) and LibTorch_ROOT_DIR.
 #
-# It looks in LIBTORCH_ROOT and CMAKE_PREFIX_PATH (each as a variable and in the environment), Torch_DIR, in what `./dev setup` fetched,
-# where the installed ddpxx was built against it, and at last in the torch package of python3, which may be another version
-# than that of ddpxx::core.
+# It looks in LIBTORCH_ROOT, Torch_DIR and CMAKE_PREFIX_PATH (the first and the last as variables and in the environment), in
+# what `./dev setup` fetched, where the installed ddpxx was built against it, and at last in the torch package of python3,
+# which may be another version than that of ddpxx::core.
 
 # --- where it lies ----------------------------------------------------------------------------------------------
 

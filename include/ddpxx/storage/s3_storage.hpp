@@ -84,8 +84,8 @@ class S3Storage final : public Storage {
   }
 
   static constexpr int kMaxTries = 10;
-  static constexpr std::chrono::seconds kPatience{
-      20};  // prepare(), for which all ranks wait, aborts no more uploads then
+  /// Afterwards prepare(), for which all ranks wait, aborts no more uploads.
+  static constexpr std::chrono::seconds kPatience{20};
   static constexpr std::uint64_t kFirstLook = std::uint64_t{64} << 10U;  // a manifest of usual size needs one request
 
   static std::string draw_number();

@@ -175,8 +175,7 @@ inline std::string s3_reason(const S3Reply& reply, const S3Config& config, const
   if (reply.error == AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE)
     return "no trusted connection to " + endpoint + " came about (" + words +
            "); if its certificate is signed by an authority of your own, name that in AWS_CA_BUNDLE; if it takes no "
-           "TLS, "
-           "write http:// before its name";
+           "TLS, write http:// before its name";
   if (gives_no_ranges(reply))
     return endpoint + " does not say which part of the object it sends (" + words +
            "); a server of S3 answers a request with Range by Content-Range";
