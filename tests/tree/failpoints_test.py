@@ -28,14 +28,15 @@ ALLOWED = {
     "comm/shared_segment.hpp": "memory without a name, which the system frees with the last process that has it",
     "comm/store_requests.hpp reply": "it sends an answer to a client, and nothing of a run is kept there",
     "storage/folder.hpp claim": "an empty file, whose lock ends with the process",
-    "storage/s3_storage.hpp create": "a request that arrives or not; the tests with a proxy cover both",
     "storage/folder.hpp remove_shared_owner": "an owner's name, which the same start writes again",
+    "storage/s3/objects.hpp put": "S3Storage::write, its caller, has failpoints",
+    "storage/s3/objects.hpp put_new": "a request that arrives or not; the tests with a proxy cover both",
+    "storage/s3/objects.hpp remove": "S3Storage::remove has failpoints; the object of a probe is in no list",
+    "storage/s3/objects.hpp abort_upload": "the next start aborts the uploads that are left",
+    "storage/s3/objects.hpp get": "reads",
+    "storage/s3/objects.hpp head": "reads",
+    "storage/s3/objects.hpp each_page": "reads",
     "storage/folder.hpp prepare": "a probe, which has a temporary name",
-    "storage/s3_storage.hpp put_probe": "a probe, which no list shows",
-    "storage/s3_storage.hpp abort_uploads": "the next start aborts the uploads that are left",
-    "storage/s3_storage.hpp each_page": "reads",
-    "storage/s3_storage.hpp get": "reads",
-    "storage/s3_storage.hpp read": "reads",
 }
 
 
