@@ -99,6 +99,12 @@ TEST_P(S3Errors, TakesNoAnswerOfAnotherServerForOneOfS3) {
   S3Storage storage{place_, config_};
   const auto answers = [&](int status) { proxy.rule({{"action", "status"}, {"status", status}, {"code", ""}}); };
   const std::string other_server = proxy.endpoint() + " did not answer as a server of S3; check S3Config::endpoint";
+  ASSERT_TRUE(storage.create("there", bytes_of("x")));
+  proxy.rule({{"method", "HEAD"}, {"action", "status"}, {"status", 200}, {"code", ""}});
+  EXPECT_THAT(storage_error([&] { storage.create("there", bytes_of("x")); }), HasSubstr(other_server))
+      << "who wrote the object is not known";
+  proxy.no_rule();
+  storage.remove("there");
   answers(200);
   EXPECT_THAT(refusal(), HasSubstr(other_server));
   EXPECT_THAT(storage_error([&] { storage.list(""); }), HasSubstr(other_server)) << "a list without an object";

@@ -104,6 +104,7 @@ inline bool S3Storage::create(const std::string& name, Bytes content) {
     const bool is_unknown = (reply.status == 0 && !detail::no_credentials(reply)) || reply.status >= 500;
     if (!is_unknown && reply.status != 412) throw objects_.failure(action, reply);
     const auto there = objects_.head(name);
+    if (there.ok() && there.version.empty()) throw objects_.not_of_s3(action);
     if (there.ok()) return there.writer == writer;
     if (is_unknown) throw objects_.failure(action, reply);
     if (there.status != 404) throw objects_.failure(action, there);
