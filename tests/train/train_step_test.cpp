@@ -94,16 +94,16 @@ TEST(TrainStep, CarriesTheVotesOfAnyRank) {
     std::vector<CompletedStep> all;
     const auto keep = [&](const CompletedStep& done) { all.push_back(done); };
     const std::vector batches{rows_of(1, 2)};
-    step.step(batches, {.out_of_time = group.rank() == 1});
-    step.step(batches, {.asked_to_stop = group.rank() == 0, .snapshot_written = group.rank() == 0});
+    step.step(batches, {.votes = {.to_stop = group.rank() == 1}});
+    step.step(batches, {.votes = {.asked_to_stop = group.rank() == 0, .snapshot_written = group.rank() == 0}});
     step.read_all(keep);
-    step.step(batches, {.save_due = true, .snapshot_written = true});
+    step.step(batches, {.votes = {.save_due = true, .snapshot_written = true}});
     step.read_all(keep);
     step.read_all(keep);  // nothing is left to read
     ASSERT_EQ(all.size(), 3U);
-    EXPECT_TRUE(all[0].stop_voted && !all[0].stop_asked && !all[0].save_due);
-    EXPECT_TRUE(all[1].stop_asked && !all[1].stop_voted && !all[1].snapshot_written);
-    EXPECT_TRUE(all[2].save_due && all[2].snapshot_written);
+    EXPECT_TRUE(all[0].votes.to_stop && !all[0].votes.asked_to_stop && !all[0].votes.save_due);
+    EXPECT_TRUE(all[1].votes.asked_to_stop && !all[1].votes.to_stop && !all[1].votes.snapshot_written);
+    EXPECT_TRUE(all[2].votes.save_due && all[2].votes.snapshot_written);
     EXPECT_EQ(all[0].targets, 4);
   });
 }

@@ -47,14 +47,20 @@ class HostCopy {
   std::optional<c10::Event> copied_;
 };
 
+/// The votes of one rank in a step, or those of all ranks: true where at least one rank votes so, except for
+/// `snapshot_written`, which is true where all do.
+struct StepVotes {
+  bool to_stop = false;           ///< To end the training: the time is over, or an observer wants it.
+  bool asked_to_stop = false;     ///< A signal, or the program, asks to stop.
+  bool save_due = false;          ///< It is time to save.
+  bool snapshot_written = false;  ///< The rank's part of the snapshot under way is written.
+};
+
 /// What one rank tells the others in a step.
 struct RankFacts {
-  std::int64_t targets = 0;       ///< In this step's batches.
-  bool votes_to_stop = false;     ///< Its time is over, or one of its observers asked to stop.
-  bool asked_to_stop = false;     ///< A signal, or the program, asked it to stop.
-  bool save_due = false;          ///< It is time to save; only rank 0 sets this.
-  bool snapshot_written = false;  ///< Its part of the snapshot that is being written in the background.
-  std::uint16_t last_calls = 0;   ///< A number for the layers called, and the gradients sent, in the last step.
+  std::int64_t targets = 0;      ///< In this step's batches.
+  StepVotes votes = {};          ///< Of this rank.
+  std::uint16_t last_calls = 0;  ///< A number for the layers called, and the gradients sent, in the last step.
 };
 
 /// What one rank knows of the last step once it is done. Tensors are 0-dim and on the device, and undefined where there
@@ -77,10 +83,10 @@ class StepFacts {
                         at::TensorOptions{}.dtype(at::kDouble).pinned_memory(group.device().is_cuda()))} {
     auto* mine = sums_.mutable_data_ptr<double>();
     mine[kTargets] = static_cast<double>(facts.targets);
-    mine[kVotes] = facts.votes_to_stop ? 1.0 : 0.0;
-    mine[kAsked] = facts.asked_to_stop ? 1.0 : 0.0;
-    mine[kSaveDue] = facts.save_due ? 1.0 : 0.0;
-    mine[kWritten] = facts.snapshot_written ? 1.0 : 0.0;
+    mine[kVotes] = facts.votes.to_stop ? 1.0 : 0.0;
+    mine[kAsked] = facts.votes.asked_to_stop ? 1.0 : 0.0;
+    mine[kSaveDue] = facts.votes.save_due ? 1.0 : 0.0;
+    mine[kWritten] = facts.votes.snapshot_written ? 1.0 : 0.0;
     mine[kCalls] = facts.last_calls;
     mine[kSquaredCalls] = static_cast<double>(facts.last_calls) * facts.last_calls;
     if (last.time) {  // the sum with the zeros of the other ranks holds the times of all

@@ -21,11 +21,8 @@ namespace ddpxx {
 /// One optimizer step whose numbers have arrived, with the votes that the ranks sent when they started it.
 struct CompletedStep {
   StepDone row;
-  double targets = 0;             ///< Targets of all ranks in this step.
-  bool stop_voted = false;        ///< At least one rank was out of time, or an observer asked to stop.
-  bool stop_asked = false;        ///< At least one rank was asked to stop.
-  bool save_due = false;          ///< It was time to save.
-  bool snapshot_written = false;  ///< Every rank had written its part of the snapshot under way.
+  double targets = 0;    ///< Targets of all ranks in this step.
+  StepVotes votes = {};  ///< Of all ranks.
 };
 
 /// Steps whose numbers are on their way to the host. A step's loss travels with the facts of the step after it, so a
@@ -79,10 +76,10 @@ class StepLog {
     const bool same_calls = StepFacts::same_calls(next[StepFacts::kCalls], next[StepFacts::kSquaredCalls], world_size_);
     CompletedStep complete{.row = step.row,
                            .targets = step.facts[StepFacts::kTargets],
-                           .stop_voted = step.facts[StepFacts::kVotes] > 0,
-                           .stop_asked = step.facts[StepFacts::kAsked] > 0,
-                           .save_due = step.facts[StepFacts::kSaveDue] > 0,
-                           .snapshot_written = step.facts[StepFacts::kWritten] == world_size_};
+                           .votes = {.to_stop = step.facts[StepFacts::kVotes] > 0,
+                                     .asked_to_stop = step.facts[StepFacts::kAsked] > 0,
+                                     .save_due = step.facts[StepFacts::kSaveDue] > 0,
+                                     .snapshot_written = step.facts[StepFacts::kWritten] == world_size_}};
     steps_.pop_front();
     const auto& row = complete.row;
     if (!same_calls)

@@ -51,13 +51,10 @@ namespace ddpxx {
 /// What a loop tells TrainStep about the step that it starts: the step's place in the data, and this rank's votes. The
 /// votes of all ranks are combined and returned with the step's numbers, in `CompletedStep`.
 struct StepNotes {
-  std::int64_t epoch = 0;         ///< The epoch of the step's batches.
-  std::int64_t samples = 0;       ///< Samples that all ranks together have trained on once the step is done.
-  bool out_of_time = false;       ///< This rank votes to end the training, since its time is over.
-  bool asked_to_stop = false;     ///< This rank was asked to stop.
-  bool save_due = false;          ///< It is time to save.
-  bool snapshot_written = false;  ///< This rank has written its part of the snapshot under way.
-  double data_ms = 0;             ///< Milliseconds for which this rank has waited for the step's batches.
+  std::int64_t epoch = 0;    ///< The epoch of the step's batches.
+  std::int64_t samples = 0;  ///< Samples that all ranks together have trained on once the step is done.
+  StepVotes votes = {};      ///< Of this rank.
+  double data_ms = 0;        ///< Milliseconds for which this rank has waited for the step's batches.
 };
 
 /// Does one optimizer step after the other on batches from any source, in one order: forward and backward of each
@@ -349,14 +346,7 @@ class TrainStep {
     parameter_step_.begin(step_);
     std::int64_t targets = 0;
     for (const auto& batch : batches) targets += batch.num_tokens;
-    StepFacts facts{{.targets = targets,
-                     .votes_to_stop = notes.out_of_time,
-                     .asked_to_stop = notes.asked_to_stop,
-                     .save_due = notes.save_due,
-                     .snapshot_written = notes.snapshot_written,
-                     .last_calls = calls()},
-                    last_step_,
-                    *group_};
+    StepFacts facts{{.targets = targets, .votes = notes.votes, .last_calls = calls()}, last_step_, *group_};
     if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
     const auto scale = parameter_step_.loss_scale();
     auto before = std::exchange(last_step_, {});

@@ -513,13 +513,14 @@ class Trainer {
     const auto steps = steps_done();
     const bool had_ended = std::exchange(had_ended_, finished());
     const bool had_ended_epoch = std::exchange(has_ended_epoch_, ends_epoch);
-    const StepNotes notes{.epoch = epoch,
-                          .samples = samples_done(),
-                          .out_of_time = limits_.is_out_of_time() || report_.wants_stop(),
-                          .asked_to_stop = !stop_.heard().empty(),
-                          .save_due = group_->rank() == 0 && snapshots_.is_open() && limits_.is_time_to_save(),
-                          .snapshot_written = snapshots_.is_part_done(),
-                          .data_ms = batches_.take_waited_ms()};
+    const StepNotes notes{
+        .epoch = epoch,
+        .samples = samples_done(),
+        .votes = {.to_stop = limits_.is_out_of_time() || report_.wants_stop(),
+                  .asked_to_stop = !stop_.heard().empty(),
+                  .save_due = group_->rank() == 0 && snapshots_.is_open() && limits_.is_time_to_save(),
+                  .snapshot_written = snapshots_.is_part_done()},
+        .data_ms = batches_.take_waited_ms()};
     try {
       end_by_numbers(steps + 1, [&] {
         if (const auto done = step_.step(batches, notes)) report(*done);
@@ -575,10 +576,10 @@ class Trainer {
   void report(CompletedStep done) {
     if (!std::exchange(has_told_step_, true)) tell_launcher(Milestone::stepped);
     own_progress().note_step(done.row.step);
-    votes_to_stop_ = votes_to_stop_ || done.stop_voted;
-    if (done.stop_asked) stop_.agree();
-    save_due_ = save_due_ || done.save_due;
-    if (done.snapshot_written) snapshots_.advance(done.row.step, steps_done());
+    votes_to_stop_ = votes_to_stop_ || done.votes.to_stop;
+    if (done.votes.asked_to_stop) stop_.agree();
+    save_due_ = save_due_ || done.votes.save_due;
+    if (done.votes.snapshot_written) snapshots_.advance(done.row.step, steps_done());
     if (report_.empty()) return;
     done.row.peak_memory_bytes = peak_resident_bytes();
     done.row.state_bytes = step_.state_bytes();
