@@ -7,9 +7,10 @@
 
 namespace ddpxx {
 
-/// The parts of a run's state that a snapshot holds. Parts that it does not hold begin anew.
+/// The parts of a run's state that a snapshot holds. A part is false if the run has it and the snapshot has not: it
+/// begins anew then.
 struct HeldState {
-  bool optimizer = true;  ///< False if the run has moments and the snapshot has none.
+  bool optimizer = true;  ///< The moments of the optimizer.
   bool average = true;    ///< The moving average of the parameters.
   bool scale = true;      ///< The loss scale.
   bool spikes = true;     ///< The average of the gradients' norms.

@@ -27,6 +27,7 @@
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/captured_step.hpp>
+#include <ddpxx/train/loaded_run.hpp>
 #include <ddpxx/train/matrix_owners.hpp>
 #include <ddpxx/train/spike_guard.hpp>
 
@@ -92,8 +93,7 @@ class ParameterStep {
   /// Begins step `step`, counted from 0.
   void begin(std::int64_t step) {
     norms_.clear();  // an exception may have ended the last step
-    learning_rate_ = config_.learning_rate_at(step);
-    if (plateau_) learning_rate_ = plateau_->rate(learning_rate_);
+    learning_rate_ = rate_at(step);
   }
 
   /// Whether a part of the parameters has been stepped in backward since begin(), and step() has not come yet.
@@ -152,7 +152,6 @@ class ParameterStep {
     }
   }
 
-  Stepper& optimizer() noexcept { return optimizer_; }
   const Stepper& optimizer() const noexcept { return optimizer_; }
 
   /// A copy of the factor by which the next step scales its loss; undefined where the loss is not scaled.
@@ -161,6 +160,49 @@ class ParameterStep {
       for (const auto& [name, tensor] : scaler_.state())
         if (name == "scale") return tensor.clone();
     return {};
+  }
+
+  /// Continues after step `step`, whose values have been read into the state as far as `held` says; the rest begins
+  /// anew.
+  void resume_at(std::int64_t step, const HeldState& held, const Precision& precision) {
+    if (!held.optimizer) reset_optimizer();
+    if (!held.scale) reset_scale(precision);
+    if (!held.spikes) reset_spikes();
+    if (plateau_) held.plateau ? plateau_->resume() : plateau_->reset();
+    if constexpr (CountsOptimizerSteps<Stepper>) optimizer_.resume_at(held.optimizer ? step : 0);
+  }
+
+  /// Notes the metric of an evaluation after step `step`, where something lowers the learning rate by it. Returns the
+  /// learning rate of the next step if that has become lower.
+  std::optional<double> note_evaluation(double value, std::int64_t step) {
+    if (!plateau_) return std::nullopt;
+    const double before = rate_at(step);
+    plateau_->note(value);
+    const double after = rate_at(step);
+    return after < before ? std::optional{after} : std::nullopt;
+  }
+
+  /// What a snapshot writes and reads beside the optimizer's moments: the number of steps, the state of the scaler, the
+  /// average of the norms, and what the evaluations say about the learning rate.
+  std::vector<std::pair<std::string, at::Tensor>> state() const {
+    std::vector<std::pair<std::string, at::Tensor>> state;
+    if constexpr (KeepsStepCount<Stepper>) state.emplace_back("optimizer.step", optimizer_.step_count());
+    if constexpr (scales_loss<Precision>)
+      for (const auto& [name, tensor] : scaler_.state()) state.emplace_back("scaler." + name, tensor);
+    if (spike_guard_)
+      for (const auto& [name, tensor] : spike_guard_->state()) state.emplace_back("spikes." + name, tensor);
+    if (plateau_)
+      for (const auto& [name, tensor] : plateau_->state()) state.emplace_back("plateau." + name, tensor);
+    return state;
+  }
+
+ private:
+  using Scaler = ScalerOf<Precision>;
+
+  /// The learning rate of the step after step `step`.
+  double rate_at(std::int64_t step) const {
+    const double scheduled = config_.learning_rate_at(step);
+    return plateau_ ? plateau_->rate(scheduled) : scheduled;
   }
 
   /// Sets the optimizer's state to that before the first step, in place, since a captured step reads these tensors.
@@ -186,26 +228,6 @@ class ParameterStep {
     if (!spike_guard_) return;
     for (auto& [name, tensor] : spike_guard_->state()) tensor.zero_();
   }
-
-  /// What lowers the learning rate where evaluations stop improving; null if nothing does.
-  Plateau* plateau() noexcept { return plateau_ ? &*plateau_ : nullptr; }
-
-  /// What a snapshot writes and reads beside the optimizer's moments: the number of steps, the state of the scaler, the
-  /// average of the norms, and what the evaluations say about the learning rate.
-  std::vector<std::pair<std::string, at::Tensor>> state() const {
-    std::vector<std::pair<std::string, at::Tensor>> state;
-    if constexpr (KeepsStepCount<Stepper>) state.emplace_back("optimizer.step", optimizer_.step_count());
-    if constexpr (scales_loss<Precision>)
-      for (const auto& [name, tensor] : scaler_.state()) state.emplace_back("scaler." + name, tensor);
-    if (spike_guard_)
-      for (const auto& [name, tensor] : spike_guard_->state()) state.emplace_back("spikes." + name, tensor);
-    if (plateau_)
-      for (const auto& [name, tensor] : plateau_->state()) state.emplace_back("plateau." + name, tensor);
-    return state;
-  }
-
- private:
-  using Scaler = ScalerOf<Precision>;
 
   Stepper attached(Group& group, FlatModel& model, std::span<const ParameterGroup> groups) {
     Precision::check(model.device());

@@ -13,6 +13,7 @@
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/core/setting.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/concept.hpp>
@@ -86,6 +87,9 @@ bool lacks_optimizer(const Manifest& snapshot);
 
 /// What the snapshot holds of this run's state.
 HeldState held_state(const RunState& run, const Manifest& snapshot);
+
+/// Logs which parts of the state begin anew at step `step`.
+void log_missing_state(const HeldState& held, std::int64_t step, const Log& log);
 
 /// True if a run reads this tensor from the snapshot. A run may begin to scale its loss, to average its parameters, to
 /// leave out steps by training.spike_factor, to lower its rate by plateau.metric, or to use the momentum of SGD, where

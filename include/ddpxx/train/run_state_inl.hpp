@@ -195,14 +195,34 @@ inline bool has_moments(const RunState& run) {
   return std::ranges::any_of(run.parts, [](const StatePart& part) { return is_of_optimizer(part.prefix); });
 }
 
+/// Whether the run has a tensor whose name begins with `prefix`.
+inline bool has_any(const RunState& run, std::string_view prefix) {
+  return std::ranges::any_of(run.parts, [&](const StatePart& part) { return part.prefix.starts_with(prefix); }) ||
+         std::ranges::any_of(run.whole, [&](const auto& tensor) { return tensor.first.starts_with(prefix); });
+}
+
 }  // namespace detail
 
 DDPXX_INLINE HeldState held_state(const RunState& run, const Manifest& snapshot) {
+  const auto holds = [&](std::string_view prefix) {
+    return detail::has_any(snapshot, prefix) || !detail::has_any(run, prefix);
+  };
   return {.optimizer = !lacks_optimizer(snapshot) && (detail::has_moments(snapshot) || !detail::has_moments(run)),
-          .average = detail::has_any(snapshot, detail::kAverage),
-          .scale = detail::has_any(snapshot, detail::kScaler),
-          .spikes = detail::has_any(snapshot, detail::kSpikes),
-          .plateau = detail::has_any(snapshot, detail::kPlateau)};
+          .average = holds(detail::kAverage),
+          .scale = holds(detail::kScaler),
+          .spikes = holds(detail::kSpikes),
+          .plateau = holds(detail::kPlateau)};
+}
+
+DDPXX_INLINE void log_missing_state(const HeldState& held, std::int64_t step, const Log& log) {
+  const auto at_step = " at step " + std::to_string(step);
+  if (!held.optimizer) {
+    log.info("the snapshot holds no state of the optimizer, which begins anew" + at_step);
+    return;
+  }
+  if (!held.average) log.info("the snapshot holds no moving average of the parameters: it begins anew" + at_step);
+  if (!held.plateau) log.info("the snapshot holds no evaluations for plateau.metric: they are counted anew" + at_step);
+  if (!held.scale) log.info("the snapshot holds no loss scale: it begins with initial_scale" + at_step);
 }
 
 DDPXX_INLINE bool is_read(const std::string& name, const Manifest& snapshot) {

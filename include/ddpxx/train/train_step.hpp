@@ -25,7 +25,6 @@
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
-#include <ddpxx/optim/plateau.hpp>
 #include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
@@ -261,14 +260,7 @@ class TrainStep {
   /// Notes the metric of an evaluation where `plateau.metric` names one. If the evaluations have stopped improving, the
   /// learning rate of the next steps is lower; returns that of the next step then.
   /// Ranks   Local; every rank must note the same values.
-  std::optional<double> note_evaluation(double value) {
-    auto* const plateau = parameter_step_.plateau();
-    if (plateau == nullptr) return std::nullopt;
-    const double scheduled = config_.optimizer.learning_rate_at(step_), before = plateau->rate(scheduled);
-    plateau->note(value);
-    const double after = plateau->rate(scheduled);
-    return after < before ? std::optional{after} : std::nullopt;
-  }
+  std::optional<double> note_evaluation(double value) { return parameter_step_.note_evaluation(value, step_); }
 
   /// Restarts the clock that measures the next step's `step_ms` and this rank's time in it.
   void restart_clock() { clock_.restart(); }
@@ -314,18 +306,13 @@ class TrainStep {
   /// Continues after step `step`, whose values have been read into state() as far as `held` says; the rest begins anew.
   /// Ranks   Collective.
   void resume_at(std::int64_t step, std::int64_t tokens, const HeldState& held) {
-    log_ = StepLog{
-        group_->size(),
-        LetsRanksDrift<Strategy>};  // drops the steps that were under way: they are not those before the snapshot
+    // Drop the steps that were under way: they are not those before the snapshot.
+    log_ = StepLog{group_->size(), LetsRanksDrift<Strategy>};
     last_step_ = {};
     averaged_model_.resume_at(step, held.average);
     step_ = step;
     tokens_ = tokens;
-    if (!held.optimizer) parameter_step_.reset_optimizer();
-    if (!held.scale) parameter_step_.reset_scale(precision_);
-    if (!held.spikes) parameter_step_.reset_spikes();
-    if (auto* const plateau = parameter_step_.plateau()) held.plateau ? plateau->resume() : plateau->reset();
-    if constexpr (CountsOptimizerSteps<Stepper>) parameter_step_.optimizer().resume_at(held.optimizer ? step : 0);
+    parameter_step_.resume_at(step, held, precision_);
     if constexpr (ResumesAtStep<Strategy>) strategy_.resume_at(step);
   }
 

@@ -595,15 +595,7 @@ class Trainer {
     saved_at_ = run.saved_at;
     evaluations_.resume_at(run.info.step);
     batches_.seek({run.info.epoch, run.info.position});
-    const auto at_step = " at step " + std::to_string(run.info.step);
-    if (!run.held.optimizer)
-      log_.info("the snapshot holds no state of the optimizer, which begins anew" + at_step);
-    else if (!run.held.average && config_.training.ema_decay > 0)
-      log_.info("the snapshot holds no moving average of the parameters: it begins anew" + at_step);
-    if (run.held.optimizer && !run.held.plateau && !config_.plateau.metric.empty())
-      log_.info("the snapshot holds no evaluations for plateau.metric: they are counted anew" + at_step);
-    if (run.held.optimizer && !run.held.scale && scales_loss<Precision>)
-      log_.info("the snapshot holds no loss scale: it begins with initial_scale" + at_step);
+    log_missing_state(run.held, run.info.step, log_);
   }
 
   bool is_evaluated() const { return evaluations_.is_done(steps_done()); }
