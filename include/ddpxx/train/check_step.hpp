@@ -9,6 +9,7 @@
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/parameter_groups.hpp>
+#include <ddpxx/train/train_step_config.hpp>
 
 namespace ddpxx::detail {
 
@@ -32,8 +33,8 @@ void check_spikes(bool captures) {
                 setting + "a captured step cannot be left out: set spike_factor=0, or training.cuda_graph=false"};
 }
 
-/// Refuses to capture steps where that is not possible. `Stepper` is what steps the parameters by the optimizer.
-template <class Optimizer, class Stepper, class Strategy>
+/// Refuses to capture steps where that is not possible.
+template <class Optimizer, class Strategy>
 void check_capture(const typename Strategy::Config& strategy) {
   bool can_be_captured = false;
   if constexpr (CanBeCaptured<Strategy> && !steps_in_backward<Strategy>)
@@ -42,15 +43,15 @@ void check_capture(const typename Strategy::Config& strategy) {
     throw Error{Errc::config, "training.cuda_graph: a step under " + type_name<Strategy>() +
                                   " cannot be captured, because it communicates, steps in backward, or computes "
                                   "layers again: choose SingleDevice alone, or set cuda_graph=false"};
-  if constexpr (!StepsWithLoadedRate<Stepper>)
+  if constexpr (!StepsWithLoadedRate<Optimizer>)
     throw Error{Errc::config, "training.cuda_graph: a step of " + type_name<Optimizer>() +
                                   " cannot be captured, because it reads the learning rate on the host: choose AdamW "
                                   "or Adam, or set cuda_graph=false"};
 }
 
-/// Throws what TrainStep refuses of its settings before it sends anything; `config` is its Config.
-template <class Optimizer, class Stepper, class Precision, class Strategy, class Config>
-void check_step(const Config& config) {
+/// Throws what TrainStep refuses of its settings before it sends anything.
+template <class Optimizer, class Precision, class Strategy>
+void check_step(const TrainStepConfig<Optimizer, Precision, Strategy>& config) {
   if (steps_in_backward<Strategy> && config.grad_norm_clip > 0)
     throw Error{Errc::config,
                 "training.grad_norm_clip: the norm is known when all gradients are there, and StepInBackward has "
@@ -60,7 +61,7 @@ void check_step(const Config& config) {
   if constexpr (ChecksSkippedSteps<Optimizer>)
     if (config.spike_factor > 0 || scales_loss<Precision>) Optimizer::check_can_skip_steps(config.optimizer);
   check_parameter_groups<Optimizer>(config.parameter_groups);
-  if (config.capture) check_capture<Optimizer, Stepper, Strategy>(config.strategy);
+  if (config.capture) check_capture<Optimizer, Strategy>(config.strategy);
   if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);
 }
 

@@ -24,8 +24,6 @@
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/optim/concept.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
-#include <ddpxx/optim/parameter_groups_config.hpp>
-#include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/train/averaged_model.hpp>
@@ -40,10 +38,10 @@
 #include <ddpxx/train/parameter_groups.hpp>
 #include <ddpxx/train/parameter_step.hpp>
 #include <ddpxx/train/run_state.hpp>
-#include <ddpxx/train/step_capture.hpp>
 #include <ddpxx/train/step_clock.hpp>
 #include <ddpxx/train/step_facts.hpp>
 #include <ddpxx/train/step_log.hpp>
+#include <ddpxx/train/train_step_config.hpp>
 
 namespace ddpxx {
 
@@ -94,26 +92,11 @@ class TrainStep {
                 "StepInBackward cannot leave a step out, which a scaled loss needs: that is known when all gradients "
                 "are there, and then the first have been stepped. Choose AutocastBF16, or the strategy alone");
 
-  using Stepper = typename ParameterStep<Optimizer, Precision, Strategy>::Stepper;
-
  public:
-  struct Config {
-    double grad_norm_clip = 1.0;   ///< Largest global gradient norm; 0 does not clip.
-    double grad_value_clip = 0.0;  ///< Largest absolute value of a gradient's elements, clipped first; 0 does not clip.
-    bool fused_clip = false;       ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
-    double spike_factor = 0.0;     ///< Leave out steps by a `SpikeGuard` of this factor; 0 leaves out none.
-    double ema_decay = 0.0;        ///< Decay rate of a moving average of the parameters; 0 keeps none.
-    bool rank_times = false;       ///< Measure `StepDone::rank_times`, where there are several ranks.
-    typename Optimizer::Config optimizer = {};
-    typename Precision::Config precision = {};
-    typename Strategy::Config strategy = {};
-    ParameterGroupsConfig parameter_groups = {};
-    PlateauConfig plateau = {};    ///< How note_evaluation() lowers the learning rate; not at all without a metric.
-    MakeStepCapture capture = {};  ///< Makes what captures steps, which are then replayed; empty captures none.
-  };
+  using Config = TrainStepConfig<Optimizer, Precision, Strategy>;
 
   /// Throws what the constructor refuses before it sends anything.
-  static void check(const Config& config) { detail::check_step<Optimizer, Stepper, Precision, Strategy>(config); }
+  static void check(const Config& config) { detail::check_step(config); }
 
   TrainStep(Group& group, std::shared_ptr<Model> model, const Config& config)
       : group_{&group},
