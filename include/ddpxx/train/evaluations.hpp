@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 
 namespace ddpxx {
 
+/// The evaluations of a run. Refuses calls that an observer may not make while it is told of one.
 template <MapDataset Dataset>
 class Evaluations {
  public:
@@ -46,6 +48,7 @@ class Evaluations {
   template <class LossOf>
   Evaluated evaluate(std::int64_t step, std::int64_t epoch, RunReport& report, LossOf&& loss_of) {
     if (!validation_) throw Error{Errc::config, "there is no validation set to evaluate on"};
+    const Telling telling{stage_, Stage::runs};
     const auto result =
         ddpxx::evaluate(*validation_, *group_, options_.batch_size, options_.samples, std::forward<LossOf>(loss_of),
                         [&](std::int64_t samples, std::int64_t all_samples) {
@@ -56,6 +59,22 @@ class Evaluations {
     check_early_stopping(options_.early_stopping, *last_);
     rank(step);
     return *last_;
+  }
+
+  /// Reports the last evaluation.
+  void show_last(RunReport& report) {
+    const Telling telling{stage_, Stage::is_reported};
+    report.show(*last_);
+  }
+
+  /// Refuses `call`, such as "step()", of an observer that is told of an evaluation. `advice` says where to call it.
+  /// Errors  `config`.
+  void expect_none(std::string_view call, std::string_view advice) const {
+    if (stage_ != Stage::none) refuse(call, advice);
+  }
+  /// As expect_none(), but accepts the call of an observer that is told of the result.
+  void expect_no_running(std::string_view call, std::string_view advice) const {
+    if (stage_ == Stage::runs) refuse(call, advice);
   }
 
   /// Whether the model after step `step` needs no evaluation: it was evaluated, or comes from a snapshot.
@@ -95,6 +114,25 @@ class Evaluations {
   }
 
  private:
+  /// What observers are told of an evaluation at present.
+  enum class Stage { none, runs, is_reported };
+  /// The stage while this object lives.
+  class Telling {
+   public:
+    Telling(Stage& stage, Stage now) : stage_{stage} { stage_ = now; }
+    Telling(const Telling&) = delete;
+    Telling& operator=(const Telling&) = delete;
+    ~Telling() { stage_ = Stage::none; }
+
+   private:
+    Stage& stage_;
+  };
+
+  [[noreturn]] static void refuse(std::string_view call, std::string_view advice) {
+    throw Error{Errc::config, std::string{call} +
+                                  " was called by an observer that was told of an evaluation: " + std::string{advice}};
+  }
+
   struct Best {
     std::int64_t step;
     double value;
@@ -118,6 +156,7 @@ class Evaluations {
   const Group* group_;
   Options options_;
   std::optional<Evaluated> last_;
+  Stage stage_ = Stage::none;
   std::int64_t done_at_ = -1;
   double value_ = 0;        ///< The number by which the last evaluation is ranked.
   std::vector<Best> best_;  ///< Those of which this start has saved a snapshot, among the best ones at that time.

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/core/stop_signals.hpp>
@@ -50,6 +52,10 @@ class StopRequest {
   void answer(const Group& group);
   /// What has asked the ranks, and where: `SIGTERM on rank 2`. Every rank has the same text after answer().
   const std::string& reason() const noexcept { return reason_; }
+
+  /// The error `stopped` with which a training ends after step `step`, after answer(). `save_dir` has the snapshot of
+  /// that step, or is empty.
+  Error error(std::int64_t step, const std::string& save_dir) const;
 
   /// Forgets all requests of the program and what the ranks agreed on.
   void forget() noexcept { is_asked_ = is_agreed_ = false; }

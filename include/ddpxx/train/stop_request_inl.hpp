@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/text.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/train/stop_request.hpp>
 
 namespace ddpxx {
@@ -23,6 +26,14 @@ DDPXX_INLINE void StopRequest::answer(const Group& group) {
     reason_ = *first + " on all ranks";
   else
     reason_ = *first + " on rank " + std::to_string(first - all.begin());
+}
+
+DDPXX_INLINE Error StopRequest::error(std::int64_t step, const std::string& save_dir) const {
+  const auto number = std::to_string(step);
+  return {Errc::stopped, "stopped by " + reason_ + " after step " + number +
+                             (save_dir.empty() ? "; nothing was saved, since training.save_dir is empty"
+                                               : "; the snapshot of step " + number + " is in " + harmless(save_dir) +
+                                                     ": run the same command again to resume from it")};
 }
 
 }  // namespace ddpxx

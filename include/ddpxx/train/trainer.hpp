@@ -11,7 +11,6 @@
 #include <span>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -161,7 +160,7 @@ class Trainer {
                       .ranking = {config.snapshot.best_by, config.snapshot.best_mode}}} {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
     record_.settings = recorded_settings(std::move(record_.settings), config, batches_, parts_.validation.get(),
-                                         run_began().global_batch());
+                                         micro_batches_.size * micro_batches_.count * group.size());
     on_rank_zero(group, Errc::config, [&] {
       add_configured_observers(report_, config_.training, config_.early_stopping,
                                parts_.screen != nullptr ? *parts_.screen : std::cout);
@@ -217,7 +216,7 @@ class Trainer {
     }
     if (!stop_.is_agreed()) return stop_.raise_signals_again();  // one that came after the last step
     if (!config_.training.save_dir.empty()) tell_launcher(Milestone::stopped);
-    throw stopped().keep(stop_.hand_over_signals());
+    throw stop_.error(steps_done(), config_.training.save_dir).keep(stop_.hand_over_signals());
   }
 
   /// Begins a training, or resumes one: loads the newest snapshot in save_dir; if there is none, the one that
@@ -250,7 +249,7 @@ class Trainer {
   /// the place in the dataset stays, and the next call tries the same batches again, with new random numbers; running
   /// statistics may count them twice. To leave a batch out, step on others with step(batches).
   void step() {
-    expect_no_evaluation_in_step();
+    evaluations_.expect_none("step()", "call it in the training loop");
     profiled([this] {
       const auto before = batches_.cursor();
       const auto batches = batches_.next();
@@ -266,7 +265,7 @@ class Trainer {
   /// One optimizer step on micro-batches from elsewhere; the place in the dataset stays as it is.
   template <std::ranges::forward_range Batches>
   void step(const Batches& batches) {
-    expect_no_evaluation_in_step();
+    evaluations_.expect_none("step()", "call it in the training loop");
     profiled([&] { do_step(batches, batches_.cursor().epoch, false); });
   }
 
@@ -280,8 +279,8 @@ class Trainer {
   /// since its evaluation is one of the best.
   bool save_due() const {
     return snapshots_.is_open() && !is_saved() &&
-           (save_due_ || limits_.wants_snapshot(steps_done()) || evaluations_.wants_snapshot(steps_done()) ||
-            (has_ended_epoch_ && limits_.wants_snapshot_of_epoch(batches_.cursor().epoch)));
+           (save_due_ || limits_.wants_snapshot(steps_done(), ended_epochs()) ||
+            evaluations_.wants_snapshot(steps_done()));
   }
 
   /// The mean loss over the validation set, and the model's metrics, with the parameters as they are, or with their
@@ -300,11 +299,13 @@ class Trainer {
   /// do not change. With snapshot.writing=background it is being written when this returns. Saves none if
   /// snapshot.busy=skip and the save before it is still under way, or if it cannot be written and
   /// snapshot.on_failure=go_on. Reports all steps that are under way first. Where a step is evaluated as well, evaluate
-  /// it first: a run that resumes does not evaluate the step of its snapshot again. Ranks   Collective.
+  /// it first: a run that resumes does not evaluate the step of its snapshot again.
+  ///
+  /// Ranks   Collective.
   /// Errors  `config` without a save_dir, before resume(), after close() and during an evaluation; `storage` where it
   ///         cannot be written; `memory` on every rank where one has no memory for it.
   void save() {
-    if (evaluation_ == Evaluation::runs) refuse_in_evaluation("save()", "call it in on_evaluated");
+    evaluations_.expect_no_running("save()", "call it in on_evaluated");
     read_all_steps();
     // The votes of this step may have been read just now, and with them that it ends the training.
     if (wants_last_evaluation() && !is_evaluated()) evaluate();
@@ -423,30 +424,17 @@ class Trainer {
     is_closed_ = false;
   }
 
-  /// What observers are told of an evaluation at present.
-  enum class Evaluation { none, runs, is_reported };
-
-  /// Refuses a call by an observer that is told of an evaluation.
-  [[noreturn]] static void refuse_in_evaluation(std::string_view call, std::string_view advice) {
-    throw Error{Errc::config, std::string{call} +
-                                  " was called by an observer that was told of an evaluation: " + std::string{advice}};
-  }
-  void expect_no_evaluation_in_step() const {
-    if (evaluation_ != Evaluation::none) refuse_in_evaluation("step()", "call it in the training loop");
-  }
-
   /// Why an evaluation is made: the loop asks for it, or the training ends.
   enum class Occasion { asked, end };
 
   EvaluationResult evaluate(Occasion occasion) {
-    if (evaluation_ != Evaluation::none) refuse_in_evaluation("evaluate()", "call it in on_step");
+    evaluations_.expect_none("evaluate()", "call it in on_step");
     read_all_steps();
     // A training that goes on makes no evaluation where one is made only because this start ends.
     const bool is_extra = occasion == Occasion::end || wants_last_evaluation();
     const bool counts = !is_evaluated() && (evaluation_wanted() || !is_extra);
     step_.share_buffers();
     const auto evaluated = [&] {
-      evaluation_ = Evaluation::runs;
       try {
         step_.show_average();
         return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, [this](const Batch& batch) {
@@ -454,38 +442,32 @@ class Trainer {
           return step_.loss_of(batch);
         });
       } catch (...) {
-        evaluation_ = Evaluation::none;
         step_.take_back_average();
         throw;
       }
     }();
-    evaluation_ = Evaluation::none;
     step_.show_parameters();
     if (is_closed_) step_.make_whole();
-    if (counts) watch_plateau(evaluated);
-    // The model has its parameters again, which an observer may save.
-    evaluation_ = Evaluation::is_reported;
-    report_.show(evaluated);
-    evaluation_ = Evaluation::none;
+    const auto lowered_rate = counts ? watch_plateau(evaluated) : std::nullopt;
+    evaluations_.show_last(report_);  // the model has its parameters again, which an observer may save
+    if (lowered_rate) log_lowered_rate(evaluated.step, *lowered_rate);
     step_.restart_clock();
     return {evaluated.val_loss, evaluated.samples, evaluated.metrics};
   }
 
   /// Whether eval_every or eval_every_epochs wants an evaluation after the last step.
-  bool evaluation_wanted() const {
-    return limits_.wants_evaluation(steps_done()) ||
-           (has_ended_epoch_ && limits_.wants_evaluation_of_epoch(batches_.cursor().epoch));
-  }
+  bool evaluation_wanted() const { return limits_.wants_evaluation(steps_done(), ended_epochs()); }
 
-  /// Lowers the learning rate where the evaluations so far have stopped improving. All ranks have the same numbers.
-  void watch_plateau(const Evaluated& evaluated) {
+  /// Lowers the learning rate where the evaluations so far have stopped improving, and returns it then. All ranks have
+  /// the same numbers.
+  std::optional<double> watch_plateau(const Evaluated& evaluated) {
     const auto& metric = config_.plateau.metric;
-    if (metric.empty()) return;
-    const auto lowered = step_.note_evaluation(watched_value("plateau.metric", metric, evaluated));
-    if (!lowered) return;
+    return metric.empty() ? std::nullopt : step_.note_evaluation(watched_value("plateau.metric", metric, evaluated));
+  }
+  void log_lowered_rate(std::int64_t step, double rate) const {
     std::ostringstream line;
-    line << "step " << evaluated.step << "  " << metric << " does not improve: the learning rate falls to "
-         << std::setprecision(3) << *lowered;
+    line << "step " << step << "  " << config_.plateau.metric << " does not improve: the learning rate falls to "
+         << std::setprecision(3) << rate;
     log_.info(line.str());
   }
 
@@ -602,14 +584,9 @@ class Trainer {
   /// Whether this trainer has done a step: its state and its metrics are in use.
   bool has_stepped() const { return steps_done() != stood_at_; }
 
-  Error stopped() const {
-    const auto step = std::to_string(steps_done());
-    return {Errc::stopped,
-            "stopped by " + stop_.reason() + " after step " + step +
-                (config_.training.save_dir.empty()
-                     ? "; nothing was saved, since training.save_dir is empty"
-                     : "; the snapshot of step " + step + " is in " + harmless(config_.training.save_dir) +
-                           ": run the same command again to resume from it")};
+  /// The number of epochs that have ended, if the last step has ended one; else none.
+  std::optional<std::int64_t> ended_epochs() const {
+    return has_ended_epoch_ ? std::optional{batches_.cursor().epoch} : std::nullopt;
   }
   bool reached_limit() const { return limits_.reached(steps_done(), batches_.cursor().epoch); }
   /// Samples that all ranks together have trained on.
@@ -660,16 +637,15 @@ class Trainer {
   TrainingLimits limits_;
   Evaluations<Dataset> evaluations_;
   StopRequest stop_;
-  std::int64_t stood_at_ = 0;  ///< The step of the last snapshot that was loaded.
-  std::int64_t saved_at_ = 0;  ///< When that snapshot was saved, if it is one of save_dir; else 0.
-  bool has_begun_ = false;     ///< resume() was called, and close() was not yet.
-  Evaluation evaluation_ = Evaluation::none;
+  std::int64_t stood_at_ = 0;     ///< The step of the last snapshot that was loaded.
+  std::int64_t saved_at_ = 0;     ///< When that snapshot was saved, if it is one of save_dir; else 0.
+  bool has_begun_ = false;        ///< Observers were told of the begin, and not yet of the end.
   bool is_closed_ = false;        ///< close() has made the model whole, and no step has followed.
   bool has_told_step_ = false;    ///< The launcher knows that a step is done.
   bool has_ended_epoch_ = false;  ///< The last step was the last one of an epoch.
   bool had_ended_ = false;        ///< The training had ended before the last step.
-  bool votes_to_stop_ = false;    ///< All ranks know that one of them is, or has an observer that votes to stop.
-  bool save_due_ = false;         ///< All ranks know that it is time to save.
+  bool votes_to_stop_ = false;  ///< All ranks know that one of them is out of time, or that its observer votes to stop.
+  bool save_due_ = false;       ///< All ranks know that it is time to save.
 };
 
 }  // namespace ddpxx

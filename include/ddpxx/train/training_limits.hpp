@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include <ddpxx/train/training_settings.hpp>
 
@@ -33,16 +34,19 @@ class TrainingLimits {
     return config_.max_steps == 0 ? steps + steps_left : std::min(config_.max_steps, steps + steps_left);
   }
 
-  bool wants_evaluation(std::int64_t steps) const { return steps > 0 && divides(config_.eval_every, steps); }
-  bool wants_evaluation_of_epoch(std::int64_t epochs) const { return divides(config_.eval_every_epochs, epochs); }
+  // `epochs` is the number of epochs that have ended, if the last step has ended one; else none.
+  bool wants_evaluation(std::int64_t steps, std::optional<std::int64_t> epochs) const {
+    return divides(config_.eval_every, steps) || (epochs && divides(config_.eval_every_epochs, *epochs));
+  }
+  bool wants_snapshot(std::int64_t steps, std::optional<std::int64_t> epochs) const {
+    return divides(config_.save_every, steps) || (epochs && divides(config_.save_every_epochs, *epochs));
+  }
   bool wants_check_of_replicas(std::int64_t steps) const { return divides(config_.check_replicas_every, steps); }
-  bool wants_snapshot(std::int64_t steps) const { return steps > 0 && divides(config_.save_every, steps); }
-  bool wants_snapshot_of_epoch(std::int64_t epochs) const { return divides(config_.save_every_epochs, epochs); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  static bool divides(std::int64_t every, std::int64_t count) { return every > 0 && count % every == 0; }
+  static bool divides(std::int64_t every, std::int64_t count) { return every > 0 && count > 0 && count % every == 0; }
   static bool is_over(double seconds, Clock::time_point since) {
     return seconds > 0 && std::chrono::duration<double>(Clock::now() - since).count() >= seconds;
   }
