@@ -1,6 +1,5 @@
 // src/observe.cpp — the part of ddpxx::core that comes from the room observe/: see ddpxx/core/inline.hpp.
 #include <ddpxx/observe/csv_file_inl.hpp>
-#include <ddpxx/observe/early_stopping_inl.hpp>
 #include <ddpxx/observe/memory_inl.hpp>
 #include <ddpxx/observe/metrics_file_inl.hpp>
 #include <ddpxx/observe/progress_inl.hpp>

@@ -16,12 +16,12 @@
 #include <ddpxx/data/token_dataset_config.hpp>
 #include <ddpxx/nn/generate_config.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
-#include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/optim/adamw_config.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/precision/loss_scaler_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
+#include <ddpxx/train/early_stopping_config.hpp>
 #include <ddpxx/train/idle_snapshot_settings.hpp>
 #include <ddpxx/train/training_config.hpp>
 

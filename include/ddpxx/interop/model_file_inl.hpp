@@ -66,7 +66,8 @@ DDPXX_INLINE Metadata snapshot_metadata() {
 DDPXX_INLINE bool is_of_snapshot(const Safetensors& file) {
   const auto content = file.metadata.find(std::string{detail::kContentKey});
   if (content != file.metadata.end()) return content->second == detail::kSnapshot;
-  constexpr std::array<std::string_view, 5> kOtherPrefixes{"optimizer.", "scaler.", "spikes.", "plateau.", "random."};
+  constexpr std::array<std::string_view, 6> kOtherPrefixes{"optimizer.", "scaler.",         "spikes.",
+                                                           "plateau.",   "early_stopping.", "random."};
   const auto is_of_model = [](const auto& item) { return item.first.starts_with(detail::kModelPrefix); };
   const auto is_of_run = [&](const auto& item) {
     return std::ranges::any_of(kOtherPrefixes, [&](auto prefix) { return item.first.starts_with(prefix); });

@@ -9,13 +9,13 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/data/char_dataset_config.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
-#include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/optim/sgd_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/check_trainer.hpp>
 #include <ddpxx/train/default_types.hpp>
+#include <ddpxx/train/early_stopping_config.hpp>
 #include <ddpxx/train/trainer_config.hpp>
 #include <ddpxx/train/training_config.hpp>
 

@@ -4,17 +4,15 @@
 #include <iosfwd>
 
 #include <ddpxx/core/inline.hpp>
-#include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/observe/run_report.hpp>
 #include <ddpxx/train/training_settings.hpp>
 
 namespace ddpxx {
 
-/// Adds the files that `training` names, early stopping where it has a metric, and the lines on `screen`.
+/// Adds the files that `training` names, and the lines on `screen`.
 /// Ranks   Local; a trainer calls it on rank 0.
 /// Errors  `config` for a file or folder that cannot be opened.
-void add_configured_observers(RunReport& report, const TrainingConfig& training,
-                              const EarlyStoppingConfig& early_stopping, std::ostream& screen);
+void add_configured_observers(RunReport& report, const TrainingConfig& training, std::ostream& screen);
 
 }  // namespace ddpxx
 

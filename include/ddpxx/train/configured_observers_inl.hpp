@@ -6,8 +6,6 @@
 #include <ostream>
 
 #include <ddpxx/observe/csv_file.hpp>
-#include <ddpxx/observe/early_stopping.hpp>
-#include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/observe/metrics_file.hpp>
 #include <ddpxx/observe/progress.hpp>
 #include <ddpxx/observe/run_report.hpp>
@@ -18,14 +16,12 @@
 
 namespace ddpxx {
 
-DDPXX_INLINE void add_configured_observers(RunReport& report, const TrainingConfig& training,
-                                           const EarlyStoppingConfig& early_stopping, std::ostream& screen) {
+DDPXX_INLINE void add_configured_observers(RunReport& report, const TrainingConfig& training, std::ostream& screen) {
   if (!training.metrics.empty()) report.add(std::make_shared<MetricsFile>(training.metrics));
   if (!training.csv.empty()) report.add(std::make_shared<CsvFile>(training.csv));
   if (!training.tensorboard.empty()) report.add(std::make_shared<TensorBoard>(training.tensorboard));
   report.add(std::make_shared<Progress>(screen));
   if (training.slow_rank_factor > 0) report.add(std::make_shared<SlowRanks>(training.slow_rank_factor));
-  if (!early_stopping.metric.empty()) report.add(std::make_shared<EarlyStopping>(early_stopping));
 }
 
 }  // namespace ddpxx

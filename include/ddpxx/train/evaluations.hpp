@@ -12,15 +12,19 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/data/concept.hpp>
-#include <ddpxx/observe/early_stopping.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/run_report.hpp>
+#include <ddpxx/observe/watched_value.hpp>
 #include <ddpxx/snapshot/ranking.hpp>
+#include <ddpxx/train/early_stopping.hpp>
 #include <ddpxx/train/evaluate.hpp>
+#include <ddpxx/train/loaded_run.hpp>
 
 namespace ddpxx {
 
@@ -38,7 +42,9 @@ class Evaluations {
 
   /// `validation` may be null: then there is nothing to evaluate on.
   Evaluations(std::shared_ptr<const Dataset> validation, const Group& group, Options options)
-      : validation_{std::move(validation)}, group_{&group}, options_{std::move(options)} {}
+      : validation_{std::move(validation)}, group_{&group}, options_{std::move(options)} {
+    if (!options_.early_stopping.metric.empty()) early_stopping_.emplace(options_.early_stopping);
+  }
 
   /// Evaluates the model after step `step`, and keeps the result, which the caller reports. `report` is told of the
   /// progress. `loss_of(batch)` is the model's `Loss`.
@@ -56,7 +62,7 @@ class Evaluations {
                         });
     last_ = {step, epoch, result.mean_loss, result.samples, result.metrics};
     done_at_ = step;
-    check_early_stopping(options_.early_stopping, *last_);
+    if (early_stopping_) early_stopping_value();
     rank(step);
     return *last_;
   }
@@ -65,6 +71,26 @@ class Evaluations {
   void show_last(RunReport& report) {
     const Telling telling{stage_, Stage::is_reported};
     report.show(*last_);
+  }
+
+  /// Counts the last evaluation for early stopping, where that is on. Returns why the run is to stop, if that follows
+  /// from it.
+  std::optional<std::string> count_last() {
+    if (!early_stopping_ || !early_stopping_->note(early_stopping_value()) || std::exchange(wants_stop_, true))
+      return std::nullopt;
+    return early_stopping_->reason();
+  }
+  /// Whether the evaluations since the training began want it to stop. All ranks have the same answer.
+  bool wants_stop() const noexcept { return wants_stop_; }
+  /// A training begins.
+  void begin() noexcept { wants_stop_ = false; }
+
+  /// What a snapshot writes and reads.
+  std::vector<std::pair<std::string, at::Tensor>> state() const {
+    std::vector<std::pair<std::string, at::Tensor>> state;
+    if (early_stopping_)
+      for (const auto& [name, tensor] : early_stopping_->state()) state.emplace_back("early_stopping." + name, tensor);
+    return state;
   }
 
   /// Refuses `call`, such as "step()", of an observer that is told of an evaluation. `advice` says where to call it.
@@ -81,8 +107,9 @@ class Evaluations {
   bool is_done(std::int64_t step) const noexcept { return done_at_ == step; }
   /// The model after step `step` comes from a snapshot, and was evaluated before it was saved where that was due.
   /// Forgets the last evaluation, and the best ones of later steps: these steps are trained again, and may end with
-  /// other parameters.
-  void resume_at(std::int64_t step) {
+  /// other parameters. What they say about early stopping has been read into state() if the snapshot holds it.
+  void resume_at(std::int64_t step, const HeldState& held) {
+    if (early_stopping_) held.early_stopping ? early_stopping_->resume() : early_stopping_->reset();
     done_at_ = step;
     last_.reset();
     std::erase_if(best_, [&](const Best& best) { return best.step > step; });
@@ -133,6 +160,10 @@ class Evaluations {
                                   " was called by an observer that was told of an evaluation: " + std::string{advice}};
   }
 
+  double early_stopping_value() const {
+    return watched_value("early_stopping.metric", options_.early_stopping.metric, *last_);
+  }
+
   struct Best {
     std::int64_t step;
     double value;
@@ -156,6 +187,8 @@ class Evaluations {
   const Group* group_;
   Options options_;
   std::optional<Evaluated> last_;
+  std::optional<EarlyStopping> early_stopping_;
+  bool wants_stop_ = false;
   Stage stage_ = Stage::none;
   std::int64_t done_at_ = -1;
   double value_ = 0;        ///< The number by which the last evaluation is ranked.

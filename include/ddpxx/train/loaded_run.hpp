@@ -10,11 +10,12 @@ namespace ddpxx {
 /// The parts of a run's state that a snapshot holds. A part is false if the run has it and the snapshot has not: it
 /// begins anew then.
 struct HeldState {
-  bool optimizer = true;  ///< The moments of the optimizer.
-  bool average = true;    ///< The moving average of the parameters.
-  bool scale = true;      ///< The loss scale.
-  bool spikes = true;     ///< The average of the gradients' norms.
-  bool plateau = true;    ///< What the evaluations so far say about the learning rate.
+  bool optimizer = true;       ///< The moments of the optimizer.
+  bool average = true;         ///< The moving average of the parameters.
+  bool scale = true;           ///< The loss scale.
+  bool spikes = true;          ///< The average of the gradients' norms.
+  bool plateau = true;         ///< What the evaluations so far say about the learning rate.
+  bool early_stopping = true;  ///< What they say about stopping the run.
 };
 
 /// The facts of a loaded run; its tensors are in the run's state already.

@@ -92,8 +92,8 @@ HeldState held_state(const RunState& run, const Manifest& snapshot);
 void log_missing_state(const HeldState& held, std::int64_t step, const Log& log);
 
 /// True if a run reads this tensor from the snapshot. A run may begin to scale its loss, to average its parameters, to
-/// leave out steps by training.spike_factor, to lower its rate by plateau.metric, or to use the momentum of SGD, where
-/// the run that saved the snapshot did not.
+/// leave out steps by training.spike_factor, to lower its rate by plateau.metric, to stop by early_stopping.metric, or
+/// to use the momentum of SGD, where the run that saved the snapshot did not.
 bool is_read(const std::string& name, const Manifest& snapshot);
 
 /// Compares the tensors and the optimizer of a snapshot with those of a run. The optimizer's name matters since AdamW,

@@ -166,9 +166,9 @@ DDPXX_INLINE bool lacks_optimizer(const Manifest& snapshot) {
 namespace detail {
 
 inline constexpr std::string_view kScaler = "scaler.", kOptimizer = "optimizer.", kAverage = "optimizer.ema.",
-                                  kSpikes = "spikes.", kPlateau = "plateau.";
+                                  kSpikes = "spikes.", kPlateau = "plateau.", kEarlyStopping = "early_stopping.";
 /// A run and the snapshot that it loads may differ in whether they have tensors with these prefixes.
-inline constexpr std::array<std::string_view, 4> kOptional{kScaler, kAverage, kSpikes, kPlateau};
+inline constexpr std::array<std::string_view, 5> kOptional{kScaler, kAverage, kSpikes, kPlateau, kEarlyStopping};
 
 /// Whether the snapshot has a tensor whose name begins with `prefix`.
 inline bool has_any(const Manifest& snapshot, std::string_view prefix) {
@@ -211,7 +211,8 @@ DDPXX_INLINE HeldState held_state(const RunState& run, const Manifest& snapshot)
           .average = holds(detail::kAverage),
           .scale = holds(detail::kScaler),
           .spikes = holds(detail::kSpikes),
-          .plateau = holds(detail::kPlateau)};
+          .plateau = holds(detail::kPlateau),
+          .early_stopping = holds(detail::kEarlyStopping)};
 }
 
 DDPXX_INLINE void log_missing_state(const HeldState& held, std::int64_t step, const Log& log) {
@@ -222,6 +223,8 @@ DDPXX_INLINE void log_missing_state(const HeldState& held, std::int64_t step, co
   }
   if (!held.average) log.info("the snapshot holds no moving average of the parameters: it begins anew" + at_step);
   if (!held.plateau) log.info("the snapshot holds no evaluations for plateau.metric: they are counted anew" + at_step);
+  if (!held.early_stopping)
+    log.info("the snapshot holds no evaluations for early_stopping.metric: they are counted anew" + at_step);
   if (!held.scale) log.info("the snapshot holds no loss scale: it begins with initial_scale" + at_step);
 }
 

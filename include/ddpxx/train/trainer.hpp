@@ -57,6 +57,7 @@
 #include <ddpxx/train/loaded_run.hpp>
 #include <ddpxx/train/micro_batches.hpp>
 #include <ddpxx/train/recorded_settings.hpp>
+#include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/step_batches.hpp>
 #include <ddpxx/train/step_capture.hpp>
 #include <ddpxx/train/step_profiler.hpp>
@@ -162,8 +163,7 @@ class Trainer {
     record_.settings = recorded_settings(std::move(record_.settings), config, batches_, parts_.validation.get(),
                                          micro_batches_.size * micro_batches_.count * group.size());
     on_rank_zero(group, Errc::config, [&] {
-      add_configured_observers(report_, config_.training, config_.early_stopping,
-                               parts_.screen != nullptr ? *parts_.screen : std::cout);
+      add_configured_observers(report_, config_.training, parts_.screen != nullptr ? *parts_.screen : std::cout);
     });
     if constexpr (!steps_in_backward<Strategy>)
       step_.before_optimizer_step([this](std::span<const Slice> slices) { report_.before_optimizer_step(slices); });
@@ -229,8 +229,9 @@ class Trainer {
   void resume() {
     stop_.dismiss();
     votes_to_stop_ = false;
+    evaluations_.begin();
     step_.strategy().wait_pending();  // gathers that an exception has left under way read what load() overwrites
-    if (const auto run = snapshots_.load(record_.settings, step_.state(), has_stepped())) {
+    if (const auto run = snapshots_.load(record_.settings, state(), has_stepped())) {
       stand_at(*run);
       if (finished())
         log_.info("already at step " + std::to_string(steps_done()) +
@@ -315,7 +316,7 @@ class Trainer {
     }
     if (config_.training.check_replicas_every > 0) check_replicas();
     constexpr auto copies = LetsRanksDrift<Strategy> ? Copies::drifting : Copies::equal;
-    const auto state = step_.state();
+    const auto run_state = state();
     const RunInfo run{.step = steps_done(),
                       .epoch = batches_.cursor().epoch,
                       .position = batches_.cursor().position,
@@ -324,9 +325,9 @@ class Trainer {
                       .parameters = optimized_parameters(step_.model(), step_.flat_model(), step_.groups()),
                       .overrides = record_.overrides,
                       .config_hash = config_hash_,
-                      .optimizer = state.optimizer,
+                      .optimizer = run_state.optimizer,
                       .tokens = step_.tokens()};
-    snapshots_.save(run, state, copies);
+    snapshots_.save(run, run_state, copies);
     if (is_saved()) evaluations_.note_snapshot(steps_done());
     save_due_ = false;
     step_.restart_clock();
@@ -449,8 +450,10 @@ class Trainer {
     step_.show_parameters();
     if (is_closed_) step_.make_whole();
     const auto lowered_rate = counts ? watch_plateau(evaluated) : std::nullopt;
+    const auto reason_to_stop = counts ? evaluations_.count_last() : std::nullopt;
     evaluations_.show_last(report_);  // the model has its parameters again, which an observer may save
     if (lowered_rate) log_lowered_rate(evaluated.step, *lowered_rate);
+    if (reason_to_stop) log_.info("early stopping: " + *reason_to_stop);
     step_.restart_clock();
     return {evaluated.val_loss, evaluated.samples, evaluated.metrics};
   }
@@ -498,7 +501,7 @@ class Trainer {
     const StepNotes notes{
         .epoch = epoch,
         .samples = samples_done(),
-        .votes = {.to_stop = limits_.is_out_of_time() || report_.wants_stop(),
+        .votes = {.to_stop = limits_.is_out_of_time() || evaluations_.wants_stop() || report_.wants_stop(),
                   .asked_to_stop = !stop_.heard().empty(),
                   .save_due = group_->rank() == 0 && snapshots_.is_open() && limits_.is_time_to_save(),
                   .snapshot_written = snapshots_.is_part_done()},
@@ -569,13 +572,20 @@ class Trainer {
     report_.show(done.row);
   }
 
+  /// All that training changes, for a snapshot to write or to read into.
+  RunState state() const {
+    auto state = step_.state();
+    for (auto& value : evaluations_.state()) state.whole.push_back(std::move(value));
+    return state;
+  }
+
   /// Sets step, number of tokens and place in the data to those of the snapshot whose state was loaded.
   void stand_at(const LoadedRun& run) {
     step_.resume_at(run.info.step, run.info.tokens, run.held);
     stood_at_ = run.info.step;
     has_ended_epoch_ = false;
     saved_at_ = run.saved_at;
-    evaluations_.resume_at(run.info.step);
+    evaluations_.resume_at(run.info.step, run.held);
     batches_.seek({run.info.epoch, run.info.position});
     log_missing_state(run.held, run.info.step, log_);
   }

@@ -10,11 +10,11 @@
 
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/observe/early_stopping_config.hpp>
 #include <ddpxx/optim/parameter_groups_config.hpp>
 #include <ddpxx/optim/plateau_config.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
 #include <ddpxx/train/default_types.hpp>
+#include <ddpxx/train/early_stopping_config.hpp>
 #include <ddpxx/train/idle_snapshot_settings.hpp>
 #include <ddpxx/train/training_config.hpp>
 

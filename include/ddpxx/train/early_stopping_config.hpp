@@ -1,4 +1,4 @@
-// ddpxx/observe/early_stopping_config.hpp — what a user may set about early stopping.
+// ddpxx/train/early_stopping_config.hpp — what a user may set about early stopping.
 #pragma once
 
 #include <cstdint>
