@@ -36,7 +36,8 @@ class MemoryStorage final : public Storage {
   std::map<std::string, std::string> objects;
   /// By object name: the offset of a byte that is wrong in the first reply that contains it.
   std::map<std::string, std::uint64_t> flip_once;
-  std::chrono::milliseconds pause{0};  ///< The duration of each reply.
+  std::optional<std::uint64_t> space{};  ///< What free_bytes() returns.
+  std::chrono::milliseconds pause{0};    ///< The duration of each reply.
   std::chrono::milliseconds pause_to_remove{0};
   std::chrono::milliseconds pause_to_read_text{0};
   std::function<void()> before_next_read;    ///< Called once.
@@ -103,6 +104,8 @@ class MemoryStorage final : public Storage {
       if (name.starts_with(prefix)) found.push_back({name, content.size()});
     return found;
   }
+  std::optional<std::uint64_t> free_bytes() override { return space; }
+
   void remove(const std::string& name) override {
     if (const auto call = taken(before_next_remove)) call();
     std::this_thread::sleep_for(pause_to_remove);

@@ -39,6 +39,7 @@ class Folder final : public Storage {
   DDPXX_INLINE std::vector<StoredObject> list(const std::string& prefix) override;
   DDPXX_INLINE std::vector<std::string> links() override;
   DDPXX_INLINE void remove(const std::string& name) override;
+  DDPXX_INLINE std::optional<std::uint64_t> free_bytes() override;
 
  private:
   /// Takes the lock on `.owner`, which is open as `descriptor`. Returns 0, or the errno of a lock that cannot be taken,

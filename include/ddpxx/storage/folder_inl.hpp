@@ -314,4 +314,11 @@ DDPXX_INLINE void Folder::warn_if_world_writable() const {
                 "write to it: choose a folder of your own");
 }
 
+DDPXX_INLINE std::optional<std::uint64_t> Folder::free_bytes() {
+  std::error_code error;
+  const auto space = std::filesystem::space(path_, error);
+  // A file system that does not know its size reports 0.
+  return error || space.capacity == 0 ? std::nullopt : std::optional<std::uint64_t>{space.available};
+}
+
 }  // namespace ddpxx

@@ -90,6 +90,9 @@ class Storage {
   /// Returns the names of the symbolic links in the location itself. `list` does not follow links to folders.
   virtual std::vector<std::string> links() { return {}; }
 
+  /// Returns the bytes that can be written here before the space ends; none if the storage does not know.
+  virtual std::optional<std::uint64_t> free_bytes() { return std::nullopt; }
+
   /// Removes the object. It is not an error if the object does not exist.
   virtual void remove(const std::string& name) = 0;
 };

@@ -81,6 +81,9 @@ std::vector<StateSlice> slices_to_write(const RunState& run, const Group& group,
 /// Returns the slices that this rank reads: all that it holds.
 std::vector<StateSlice> slices_to_read(const RunState& run);
 
+/// The bytes of the tensors that all ranks together write into a snapshot.
+std::uint64_t bytes_of_snapshot(const RunState& run);
+
 /// True if the snapshot holds a model and no optimizer state, as one made from a file of weights does. A run that loads
 /// it starts with a new optimizer, loss scale and moving average.
 bool lacks_optimizer(const Manifest& snapshot);

@@ -203,6 +203,15 @@ inline bool has_any(const RunState& run, std::string_view prefix) {
 
 }  // namespace detail
 
+DDPXX_INLINE std::uint64_t bytes_of_snapshot(const RunState& run) {
+  std::uint64_t bytes = 0;
+  for (const auto& part : run.parts)
+    for (const auto& entry : part.arena->entries())
+      if (part.has(entry)) bytes += static_cast<std::uint64_t>(entry.numel) * c10::elementSize(part.type);
+  for (const auto& [name, tensor] : run.whole) bytes += tensor.nbytes();
+  return bytes;
+}
+
 DDPXX_INLINE HeldState held_state(const RunState& run, const Manifest& snapshot) {
   const auto holds = [&](std::string_view prefix) {
     return detail::has_any(snapshot, prefix) || !detail::has_any(run, prefix);

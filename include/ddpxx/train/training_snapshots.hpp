@@ -24,6 +24,7 @@
 
 namespace ddpxx {
 
+class SnapshotHistory;
 class SnapshotSaver;
 
 /// Opens the place of a training's snapshots, loads one, and saves others; knows which step was saved last.
@@ -83,6 +84,8 @@ class TrainingSnapshots {
 
  private:
   std::optional<LoadedRun> load_own(const Settings& settings, const RunState& state);
+  /// Warns on rank 0 if the place has no space for the snapshots of this run, of `bytes` each.
+  void warn_of_little_space(const SnapshotHistory& history, std::uint64_t bytes) const;
   /// Waits for the save under way. Its step is not saved if that has failed.
   void finish();
 

@@ -2,6 +2,7 @@
 // are compiled.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -18,6 +19,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/setting.hpp>
+#include <ddpxx/core/units.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/snapshot/run_info.hpp>
 #include <ddpxx/snapshot/snapshot_config.hpp>
@@ -138,12 +140,30 @@ DDPXX_INLINE std::optional<LoadedRun> TrainingSnapshots::load_own(const Settings
   const auto history = std::make_shared<SnapshotHistory>(storage_ ? storage_ : open_(save_dir_), *group_);
   saver_ = std::make_unique<SnapshotSaver>(history, config_, *group_, device_, on_saved_, on_failed_);
   auto found = SnapshotLoader{history, config_.load_attempts, *group_, device_}.load(settings, state, seed_);
+  warn_of_little_space(*history, bytes_of_snapshot(state));
   if (!found) return found;
   if (!chosen.empty()) log_own_instead_of_chosen(chosen, save_dir_, found->info.step, log_, open_);
   saved_at_ = found->info.step;
   loaded_at_ = found->info.step;
   has_loaded_ = true;
   return found;
+}
+
+DDPXX_INLINE void TrainingSnapshots::warn_of_little_space(const SnapshotHistory& history, std::uint64_t bytes) const {
+  if (group_->rank() != 0) return;
+  try {
+    const auto free = history.storage().free_bytes();
+    if (!free) return;
+    // A save removes old snapshots once the new one is complete. Those that exist take no more space.
+    const auto kept = static_cast<std::uint64_t>(config_.keep_last) + static_cast<std::uint64_t>(config_.keep_best);
+    const auto existing = static_cast<std::uint64_t>(history.snapshots().list().size());
+    const auto more = config_.keep_last == 0 ? 1 : std::max(kept, existing) - existing + 1;
+    if (*free / more >= bytes) return;
+    log_.warn(save_dir_ + " has " + bytes_text(*free) + " free, a snapshot takes " + bytes_text(bytes) +
+              (more > 1 ? ", and there may be " + std::to_string(more) + " more of them during a save" : "") +
+              ": make room, keep fewer snapshots, or choose another training.save_dir, before a save fails");
+  } catch (const Error&) {  // other ranks do not ask, and an answer is only advice
+  }
 }
 
 }  // namespace ddpxx
