@@ -268,7 +268,7 @@ struct RunConfig {
                 "training.metrics, training.csv and training.tensorboard write files that any tool reads"},
         Ignored{"compile", "there is nothing to compile at run time"},
         Ignored{"eval_iters", "training.eval_samples says how many samples an evaluation uses"},
-        Ignored{"log_interval", "the progress line keeps itself short"},
+        Ignored{"log_interval", "training.progress_every is the time between two lines of progress"},
     };
   }
 };

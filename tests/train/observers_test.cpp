@@ -98,6 +98,30 @@ TEST(Observers, SeeARunFromItsBeginToItsEndOnEachRank) {
   });
 }
 
+TEST(Observers, SeeAnEvaluationOfANewRunBeforeItsFirstStepWhereThatIsAskedFor) {
+  const TemporaryFolder folder;
+  spawn_ranks(2, [&](Group& group) {
+    const auto events_of = [&](std::int64_t max_steps) {
+      auto config = make_config(group, max_steps);
+      config.training.eval_every = 2;
+      config.training.eval_at_start = true;
+      config.training.save_dir = (folder / "run").string();
+      config.snapshot.keep_best = 1;
+      Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
+      const auto recorder = std::make_shared<Recorder>();
+      trainer.add(recorder);
+      trainer.fit();
+      return recorder->events;
+    };
+    const std::string saved_2 = group.rank() == 0 ? "snapshot 2, " : "";
+    EXPECT_EQ(events_of(2),
+              "begin 0, evaluated 0, gradients, gradients, step 1, step 2, evaluated 2, " + saved_2 + "end 2, ");
+    const std::string saved_3 = group.rank() == 0 ? "snapshot 3, " : "";
+    EXPECT_EQ(events_of(3), "begin 2, gradients, step 3, evaluated 3, " + saved_3 + "end 3, ")
+        << "a run that resumes has been evaluated";
+  });
+}
+
 TEST(Observers, SeeAnEvaluationAfterEverySecondEpochAndAtTheEnd) {
   const TemporaryFolder folder;
   spawn_ranks(2, [&](Group& group) {
@@ -368,6 +392,23 @@ TEST(ConfiguredObservers, WriteTheFilesAndStopEarly) {
   std::getline(csv, header);
   EXPECT_THAT(header, HasSubstr("step,epoch,loss"));
   EXPECT_FALSE(std::filesystem::is_empty(folder / "board"));
+}
+
+TEST(ConfiguredObservers, ShowProgressAsOftenAsTheSettingSays) {
+  Group alone;
+  const auto lines_with = [&](double progress_every) {
+    auto config = make_config(alone, 6);
+    config.training.progress_every = progress_every;
+    std::ostringstream screen;
+    Train trainer{alone, make_model(), make_data(), config, {}, {.screen = &screen}};
+    trainer.fit();
+    std::int64_t lines = 0;
+    std::istringstream text{screen.str()};
+    for (std::string line; std::getline(text, line);) lines += line.starts_with("step ");
+    return lines;
+  };
+  EXPECT_EQ(lines_with(0), 6);
+  EXPECT_EQ(lines_with(1e9), 2) << "the first step and the last one";
 }
 
 TEST(ConfiguredObservers, RefuseTheFileOfAnotherRunOnAllRanksBeforeTheFirstStep) {

@@ -105,6 +105,20 @@ TEST(StepBatches, TellASubsetsDatasetTheContextOfItsOwnSamples) {
   for (const auto& [sample, number] : drawn) EXPECT_EQ(number, expected.at(sample));
 }
 
+TEST(StepBatches, KeepTheOrderOfTheDataWithoutShuffle) {
+  spawn_ranks(2, [](Group& group) {
+    StepBatches<Augmented> batches{
+        std::make_shared<const Augmented>(), group, {.batch_size = 3, .seed = kSeed, .shuffle = false}};
+    EXPECT_EQ(batches.order_name(), "unshuffled");
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (std::int64_t taken = group.rank(); taken < 22;) {
+        const auto step = batches.next();
+        for (std::int64_t i = 0; i < step.front().inputs.numel(); ++i, taken += 2)
+          EXPECT_EQ(step.front().inputs[i].item<std::int64_t>(), taken) << "epoch " << epoch;
+      }
+  });
+}
+
 /// A loader of a program's own: one batch after the other, each one noted. It fails once where it is told to.
 struct OwnLoader {
   std::vector<std::int64_t> sizes{};

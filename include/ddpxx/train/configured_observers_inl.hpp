@@ -2,6 +2,8 @@
 // they are compiled.
 #pragma once
 
+#include <chrono>
+#include <cmath>
 #include <memory>
 #include <ostream>
 
@@ -20,7 +22,8 @@ DDPXX_INLINE void add_configured_observers(RunReport& report, const TrainingConf
   if (!training.metrics.empty()) report.add(std::make_shared<MetricsFile>(training.metrics));
   if (!training.csv.empty()) report.add(std::make_shared<CsvFile>(training.csv));
   if (!training.tensorboard.empty()) report.add(std::make_shared<TensorBoard>(training.tensorboard));
-  report.add(std::make_shared<Progress>(screen));
+  report.add(std::make_shared<Progress>(screen, ProgressOptions{.plain_interval = std::chrono::milliseconds{
+                                                                    std::llround(training.progress_every * 1000)}}));
   if (training.slow_rank_factor > 0) report.add(std::make_shared<SlowRanks>(training.slow_rank_factor));
 }
 

@@ -34,6 +34,7 @@ class StepBatches {
     std::int64_t num_workers = 0;
     std::int64_t accumulation_steps = 1;
     std::uint64_t seed = 0;
+    bool shuffle = true;
   };
 
   /// Without `make_loader` the batches are made by `Loader`.
@@ -43,7 +44,8 @@ class StepBatches {
         options_{options},
         make_loader_{make_loader ? std::move(make_loader) : ddpxx::make_loader<Dataset>},
         world_size_{group.size()},
-        sampler_{dataset_->size(), {.rank = group.rank(), .world_size = group.size(), .seed = options.seed}} {
+        sampler_{dataset_->size(),
+                 {.rank = group.rank(), .world_size = group.size(), .seed = options.seed, .shuffle = options.shuffle}} {
     if (dataset_->size() < world_size_)
       throw Error{Errc::data, "the training set has " + std::to_string(dataset_->size()) + " samples for " +
                                   std::to_string(world_size_) + " ranks: use fewer ranks or more data"};

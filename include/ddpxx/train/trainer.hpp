@@ -138,7 +138,8 @@ class Trainer {
                  {.batch_size = micro_batches_.size,
                   .num_workers = config.num_workers,
                   .accumulation_steps = micro_batches_.count,
-                  .seed = config.training.seed},
+                  .seed = config.training.seed,
+                  .shuffle = config.training.shuffle},
                  parts_.make_loader},
         log_{group.rank()},
         report_{log_},
@@ -221,11 +222,13 @@ class Trainer {
 
   /// Begins a training, or resumes one: loads the newest snapshot in save_dir; if there is none, the one that
   /// `snapshot` names; else keeps the trainer's present state. Without a save_dir nothing is saved. A model in
-  /// evaluation mode is put into training mode; parts of a model in training mode keep the mode that they have.
+  /// evaluation mode is put into training mode; parts of a model in training mode keep the mode that they have. With
+  /// training.eval_at_start a new run is evaluated.
+  ///
   /// Ranks   Collective.
   /// Errors  `storage` where no snapshot can be written to save_dir, where none of those in it can be loaded, and for a
   ///         snapshot of another model or of other settings that must be equal; `config` where `snapshot` names one of
-  ///         save_dir; what an observer throws when it is told of the begin.
+  ///         save_dir; what an observer throws when it is told of the begin; those of evaluate().
   void resume() {
     stop_.dismiss();
     votes_to_stop_ = false;
@@ -244,6 +247,8 @@ class Trainer {
     if (!step_.model().is_training()) step_.model().train();
     step_.restart_clock();
     limits_.start_clocks();
+    const auto& training = config_.training;
+    if (training.eval_at_start && training.evaluates() && steps_done() == 0 && !is_evaluated()) evaluate();
   }
 
   /// One optimizer step on the next batches of the dataset. After an exception in the model's forward or backward pass

@@ -17,6 +17,7 @@ struct TrainingConfig {
   std::int64_t max_epochs = 10;
   double max_time = 0.0;
   std::uint64_t seed = 1337;
+  bool shuffle = true;
   double grad_norm_clip = 1.0;
   double grad_value_clip = 0.0;
   bool fused_clip = false;
@@ -30,9 +31,11 @@ struct TrainingConfig {
   double save_every_time = 0.0;
   std::int64_t eval_every = 0;
   std::int64_t eval_every_epochs = 0;
+  bool eval_at_start = false;
   std::int64_t eval_samples = 0;
   std::int64_t check_replicas_every = 0;
   double slow_rank_factor = 0.0;
+  double progress_every = 5.0;
   std::string metrics = {};
   std::string csv = {};
   std::string tensorboard = {};
@@ -53,6 +56,8 @@ struct TrainingConfig {
                                          Resume::free),
         field<&TrainingConfig::seed>("Start of all random numbers: initial weights, order of data, dropout",
                                      Resume::must_match),
+        field<&TrainingConfig::shuffle>("Draw a new order of the samples for each epoch; false keeps that of the data",
+                                        Resume::must_match),
         field<&TrainingConfig::grad_norm_clip>("Largest global gradient norm; 0 does not clip", at_least(0.0)),
         field<&TrainingConfig::grad_value_clip>(
             "Largest absolute value of a gradient's elements, which are clipped before the norm; 0 does not clip",
@@ -89,6 +94,8 @@ struct TrainingConfig {
         field<&TrainingConfig::eval_every_epochs>(
             "Epochs between two evaluations, with one more at the end; 0 counts no epochs", at_least(0), Unit::epochs,
             Resume::free),
+        field<&TrainingConfig::eval_at_start>(
+            "Evaluate a new run before its first step too, with eval_every or eval_every_epochs", Resume::free),
         field<&TrainingConfig::eval_samples>("Validation samples an evaluation uses; 0 is all", at_least(0),
                                              Unit::samples, Resume::free),
         field<&TrainingConfig::check_replicas_every>(
@@ -99,6 +106,9 @@ struct TrainingConfig {
             "Warn of a rank whose own time for a step, without its waits for other ranks, is more than this many times "
             "the median rank's, such as 1.2; 0 measures none",
             at_least(0.0), Resume::free),
+        field<&TrainingConfig::progress_every>(
+            "Least time between two lines of progress where the output is not a terminal; 0 shows each step",
+            between(0.0, 1e9), Unit::seconds, Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::csv>("CSV file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::tensorboard>("Folder of event files for TensorBoard; empty is none", Output::folder,

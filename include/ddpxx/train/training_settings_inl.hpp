@@ -58,6 +58,8 @@ DDPXX_INLINE std::vector<FieldError> detail::check_training(const TrainingConfig
     errors.push_back({"eval_samples",
                       "without eval_every or eval_every_epochs training makes no evaluation that would use it",
                       Severity::warning});
+  if (config.eval_at_start && !config.evaluates())
+    errors.push_back({"eval_at_start", "nothing is evaluated: set eval_every or eval_every_epochs", Severity::warning});
   if (config.spike_factor > 0 && config.spike_factor <= 1)
     errors.push_back({"spike_factor", "ordinary steps would be left out: set it to more than 1, such as 4, or to 0"});
   if (config.slow_rank_factor > 0 && config.slow_rank_factor <= 1)
