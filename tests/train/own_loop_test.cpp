@@ -345,6 +345,37 @@ TEST_F(OwnLoop, KnowsNoEvaluationOfAStepThatAResumeHasDropped) {
   EXPECT_TRUE(snapshot("run").run.metrics.empty()) << "these parameters were not evaluated";
 }
 
+TEST_F(OwnLoop, MeasuresOtherDataWithoutChangingTheRun) {
+  spawn_ranks(2, [&](Group& group) {
+    const auto train = [&](const std::string& name, bool measures) {
+      Train<FSDP> trainer{group,
+                          tiny_gpt(),
+                          std::make_shared<Tokens>(),
+                          config<FSDP>(name, 6),
+                          {},
+                          {.validation = std::make_shared<Tokens>()}};
+      trainer.fit([&] {
+        while (!trainer.finished()) {
+          trainer.step();
+          const auto measured = measures ? trainer.evaluate(Tokens{}) : EvaluationResult{};
+          if (!trainer.evaluation_due()) continue;
+          const auto evaluated = trainer.evaluate();
+          if (measures) {
+            EXPECT_EQ(measured.mean_loss, evaluated.mean_loss);
+            EXPECT_EQ(measured.samples, evaluated.samples);
+          }
+        }
+      });
+      const auto at_end = trainer.evaluate(Tokens{});
+      EXPECT_EQ(at_end.samples, Tokens{}.size());
+      return values_of(trainer.model());
+    };
+    const auto plain = train("plain", false), measured = train("measured", true);
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(plain[i], measured[i])) << i;
+  });
+  EXPECT_EQ(rows("plain"), rows("measured"));
+}
+
 TEST_F(OwnLoop, RefusesToSaveWhereNoPlaceIsOpen) {
   Group alone;
   const auto refusal = [&](const std::string& save_dir) {

@@ -298,6 +298,19 @@ class Trainer {
   ///         model returns other metrics on other ranks.
   EvaluationResult evaluate() { return evaluate(Occasion::asked); }
 
+  /// The mean loss over `data` instead of the validation set, and the model's metrics, as evaluate() computes them.
+  /// They are only returned: observers, snapshots and the learning rate do not learn of them.
+  /// Ranks   Collective, with equal data.
+  /// Errors  `config` during an evaluation; those of ddpxx::evaluate.
+  EvaluationResult evaluate(const Dataset& data) {
+    evaluations_.expect_none("evaluate()", "call it in on_step");
+    read_all_steps();
+    const auto result = with_average(
+        [&] { return ddpxx::evaluate(data, *group_, config_.batch_size, 0, loss_of_batch(), [](auto...) {}); });
+    step_.restart_clock();
+    return result;
+  }
+
   /// Whether the last step is the one that this run has saved or loaded last.
   bool is_saved() const { return snapshots_.is_saved(steps_done()); }
 
@@ -439,21 +452,8 @@ class Trainer {
     // A training that goes on makes no evaluation where one is made only because this start ends.
     const bool is_extra = occasion == Occasion::end || wants_last_evaluation();
     const bool counts = !is_evaluated() && (evaluation_wanted() || !is_extra);
-    step_.share_buffers();
-    const auto evaluated = [&] {
-      try {
-        step_.show_average();
-        return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, [this](const Batch& batch) {
-          const EvaluationMode mode{step_.model()};
-          return step_.loss_of(batch);
-        });
-      } catch (...) {
-        step_.take_back_average();
-        throw;
-      }
-    }();
-    step_.show_parameters();
-    if (is_closed_) step_.make_whole();
+    const auto evaluated = with_average(
+        [&] { return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, loss_of_batch()); });
     const auto lowered_rate = counts ? watch_plateau(evaluated) : std::nullopt;
     const auto reason_to_stop = counts ? evaluations_.count_last() : std::nullopt;
     evaluations_.show_last(report_);  // the model has its parameters again, which an observer may save
@@ -461,6 +461,30 @@ class Trainer {
     if (reason_to_stop) log_.info("early stopping: " + *reason_to_stop);
     step_.restart_clock();
     return {evaluated.val_loss, evaluated.samples, evaluated.metrics};
+  }
+
+  /// Returns the result of `body`, which computes with the moving average of the parameters where one is kept. The
+  /// model has its parameters again afterwards.
+  auto with_average(const auto& body) {
+    step_.share_buffers();
+    const auto result = [&] {
+      try {
+        step_.show_average();
+        return body();
+      } catch (...) {
+        step_.take_back_average();
+        throw;
+      }
+    }();
+    step_.show_parameters();
+    if (is_closed_) step_.make_whole();
+    return result;
+  }
+  auto loss_of_batch() {
+    return [this](const Batch& batch) {
+      const EvaluationMode mode{step_.model()};
+      return step_.loss_of(batch);
+    };
   }
 
   /// Whether eval_every or eval_every_epochs wants an evaluation after the last step.
