@@ -15,13 +15,6 @@
 
 namespace ddpxx {
 
-namespace detail {
-
-/// Autograd's count of changes of a tensor in place; 0 for a tensor of inference mode, which has no count.
-inline std::int64_t changes_in_place(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
-
-}  // namespace detail
-
 /// A parameter to be put into an arena. A segment may begin where `unit` changes, a slice where `group` changes.
 struct NamedParameter {
   std::string name;
@@ -142,8 +135,6 @@ class Arena {
   /// 1-D: all gradients of the arena, or with Gradients::piece this rank's pieces of them one after the other;
   /// undefined with Gradients::none.
   const at::Tensor& gradients() const noexcept { return gradients_; }
-  /// The gradients of a segment, with Gradients::whole only.
-  at::Tensor gradients(const Segment& segment) const { return gradients_.narrow(0, segment.begin, segment.size()); }
   /// Type and device of the parameters before any was converted; an offloaded optimizer's memory lies on the CPU.
   const at::TensorOptions& options() const noexcept { return options_; }
 

@@ -20,6 +20,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/hollow_storage.hpp>
+#include <ddpxx/layers/changes_in_place.hpp>
 
 namespace ddpxx {
 

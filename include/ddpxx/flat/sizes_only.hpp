@@ -56,7 +56,6 @@ class SizesOnlyCall {
  private:
   std::ptrdiff_t num_arguments() const { return std::ssize(op_->schema().arguments()); }
 
-  static bool is_on_cpu(const at::Tensor& tensor) { return !tensor.defined() || tensor.is_cpu(); }
   /// Calls `visit` for each defined tensor in `value`, also in lists.
   static void for_each_tensor(const c10::IValue& value, const auto& visit) {
     if (value.isTensor()) {

@@ -20,6 +20,7 @@
 
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/buffer_state.hpp>
+#include <ddpxx/layers/changes_in_place.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/layers/tensors_in.hpp>
@@ -41,14 +42,9 @@ struct Kept {
   variable_list inputs;                      ///< Leaves that stand for the arguments of the work.
   std::vector<torch::autograd::Edge> edges;  ///< Edges at which the gradients of inputs and parameters are captured.
   at::Tensor result;
-  std::uint32_t version;  ///< How often the result was changed in place when the work returned it.
+  std::int64_t changes;  ///< How often the result was changed in place when the work returned it.
   RandomStates random_after;
 };
-
-/// How often the tensor was changed in place.
-inline std::uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_inference() ? static_cast<std::uint32_t>(tensor._version()) : 0U;
-}
 
 /// One recomputed call: everything that its second run needs, except the input tensors.
 struct RecomputedCall : torch::CustomClassHolder {
@@ -151,7 +147,7 @@ class RecomputeCall {
         const CallScope inside{nullptr};  // what the work keeps itself is within its own result
         kept.result = std::apply(work, leaves);
       }
-      kept.version = detail::version_of(kept.result);
+      kept.changes = detail::changes_in_place(kept.result);
       for (const auto& input : kept.inputs)
         if (input.requires_grad()) kept.edges.push_back(torch::autograd::impl::gradient_edge(input));
       for (const auto& parameter : call->parameters)

@@ -22,6 +22,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/buffer_state.hpp>
+#include <ddpxx/layers/changes_in_place.hpp>
 #include <ddpxx/layers/has_hook.hpp>
 #include <ddpxx/layers/layer.hpp>
 #include <ddpxx/layers/random_state.hpp>
@@ -78,9 +79,9 @@ class KeptWork : public torch::autograd::Function<KeptWork> {
 };
 
 /// How often each of the tensors was changed in place.
-inline std::vector<std::uint32_t> versions(const variable_list& tensors) {
-  std::vector<std::uint32_t> all;
-  for (const auto& tensor : tensors) all.push_back(version_of(tensor));
+inline std::vector<std::int64_t> changes_in_place(const variable_list& tensors) {
+  std::vector<std::int64_t> all;
+  for (const auto& tensor : tensors) all.push_back(changes_in_place(tensor));
   return all;
 }
 
@@ -90,15 +91,15 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
   static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<RecomputedCall>& call,
                                at::TensorList tensors) {
     const auto inputs = tensors.slice(0, tensors.size() - call->parameters.size()).vec();
-    const auto before = versions(inputs);
+    const auto before = changes_in_place(inputs);
     auto results = call->run(inputs);
-    if (versions(inputs) != before)
+    if (changes_in_place(inputs) != before)
       throw Error{
           Errc::config,
           "a recomputed layer changed an argument in place, and its second run would change it again: let it work "
           "on a copy"};
     for (const auto& kept : call->kept)
-      if (version_of(kept.result) != kept.version)
+      if (changes_in_place(kept.result) != kept.changes)
         throw Error{Errc::config,
                     "a recomputed layer changed a result of run.keep in place, and its second run would change it "
                     "again: let it work on a copy"};

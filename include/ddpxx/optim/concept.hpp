@@ -74,11 +74,6 @@ concept ShowsItsState = requires(const O& optimizer) {
 template <class O>
 concept SliceOptimizer = BuiltFromSlices<O> && SchedulesItsRate<O> && Steps<O> && ShowsItsState<O>;
 
-/// Any of the three kinds.
-template <class O>
-concept AnyOptimizer = (BuiltFromSlices<O> || ParameterOptimizer<O> || MatrixOptimizer<O>)&&SchedulesItsRate<O> &&
-                       Steps<O> && ShowsItsState<O>;
-
 /// Optional: `void step(double learning_rate, const std::optional<at::Tensor>& found_inf)`, which changes neither
 /// values nor state where `found_inf`, 0-dim float32 on the device of the slices, is 1. A precision that scales the
 /// loss needs it: a step whose gradients are not finite is skipped, and only the device knows which step that is.

@@ -91,7 +91,6 @@ class DataParallel : public WholeModel {
 
   /// See CopiesLayers.
   std::vector<std::vector<const Layer*>> layers_of_replicas() const;
-  std::size_t num_replicas() const noexcept { return replicas_.size() + 1; }
 
  private:
   /// Puts each module of `to` into the mode of the same module of `from`: a frozen part may be in evaluation mode.

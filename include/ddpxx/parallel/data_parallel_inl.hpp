@@ -23,6 +23,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/layers/changes_in_place.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/data_parallel.hpp>
 #include <ddpxx/parallel/data_parallel_config.hpp>

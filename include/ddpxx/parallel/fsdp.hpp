@@ -21,6 +21,7 @@
 #include <ddpxx/flat/buffer_pool.hpp>
 #include <ddpxx/flat/gradients.hpp>
 #include <ddpxx/flat/hollow.hpp>
+#include <ddpxx/layers/changes_in_place.hpp>
 #include <ddpxx/layers/tensors_in.hpp>
 #include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/call_order.hpp>

@@ -64,7 +64,8 @@ DDPXX_INLINE GradientShards::GradientShards(Arena& arena, const Group& shards, c
   std::int64_t largest = 0;
   for (const auto& segment : arena.segments()) largest = std::max(largest, segment.size());
   for (const auto& segment : arena.segments())
-    buffer_sizes_.push_back(size == BufferSize::common && segment.size() > largest / 2 ? largest : segment.size());
+    buffer_sizes_.push_back(size == BufferSize::common ? BufferPool::common_size(segment.size(), largest)
+                                                       : segment.size());
 }
 
 DDPXX_INLINE at::Tensor GradientShards::take(std::size_t segment, BufferUse use) {

@@ -75,9 +75,6 @@ class SteppedSegments {
     pool_.take_back(memories_[segment]);
   }
 
-  /// The largest number of gradient buffers, of all sizes, that existed at a time.
-  std::size_t buffers_made() const noexcept { return pool_.buffers_made(); }
-
  private:
   static constexpr int kMaxOpen = 3;
 

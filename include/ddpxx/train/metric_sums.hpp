@@ -21,6 +21,8 @@ namespace ddpxx {
 
 namespace detail {
 
+std::vector<std::string> names_of(const std::vector<NamedSum>& metrics);
+
 /// `[accuracy, top5]`
 std::string names_text(const std::vector<std::string>& names);
 
@@ -53,8 +55,7 @@ class MetricSums {
   /// The names of `metrics` are those that all batches have; their values are not added.
   /// Errors  `config` for other names than in the calls before.
   void expect(const std::vector<NamedSum>& metrics) {
-    std::vector<std::string> names;
-    for (const auto& metric : metrics) names.push_back(metric.name);
+    auto names = detail::names_of(metrics);
     if (!std::exchange(has_names_, true)) {
       detail::check_metric_names(names);
       names_ = std::move(names);

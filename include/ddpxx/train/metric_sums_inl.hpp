@@ -26,6 +26,12 @@ namespace ddpxx {
 
 namespace detail {
 
+DDPXX_INLINE std::vector<std::string> names_of(const std::vector<NamedSum>& metrics) {
+  std::vector<std::string> names;
+  for (const auto& metric : metrics) names.push_back(metric.name);
+  return names;
+}
+
 DDPXX_INLINE std::string names_text(const std::vector<std::string>& names) {
   std::string text;
   for (const auto& name : names) text += (text.empty() ? "" : ", ") + harmless(name);
@@ -84,19 +90,14 @@ DDPXX_INLINE std::vector<NamedSum> join_metrics(std::span<std::vector<NamedSum>>
                                     " of the model needs a sum over the batch as a 0-dim tensor, and a count, if it "
                                     "has one, as another: write for example x.sum()"};
   };
-  const auto names_of = [](const std::vector<NamedSum>& metrics) {
-    std::vector<std::string> names;
-    for (const auto& metric : metrics) names.push_back(metric.name);
-    return detail::names_text(names);
-  };
   std::ranges::for_each(whole, check);
   for (const auto& part : parts.subspan(1)) {
     std::ranges::for_each(part, check);
     if (!std::ranges::equal(part, whole, [](const auto& a, const auto& b) {
           return a.name == b.name && a.count.defined() == b.count.defined();
         }))
-      throw Error{Errc::config, "the model returned the metrics " + names_of(whole) + " for one part of a batch, but " +
-                                    names_of(part) +
+      throw Error{Errc::config, "the model returned the metrics " + detail::names_text(detail::names_of(whole)) +
+                                    " for one part of a batch, but " + detail::names_text(detail::names_of(part)) +
                                     " for another: return the same names in the same order, each always with or always "
                                     "without a count"};
     for (std::size_t i = 0; i < whole.size(); ++i) {
