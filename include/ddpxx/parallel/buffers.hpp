@@ -63,8 +63,7 @@ inline void broadcast_together(std::span<const at::Tensor> tensors, const Group&
 
 enum class BroadcastBuffers { once, each_step };
 
-/// Broadcasts rank 0's buffers: when it is made and, with `each_step`, before the first forward pass of each step and
-/// by share().
+/// Broadcasts rank 0's buffers: when it is made and, with `each_step`, before the first forward pass of each step.
 class SharedBuffers {
  public:
   SharedBuffers() = default;
@@ -79,20 +78,21 @@ class SharedBuffers {
   void begin_backward(Sync sync) {
     if (std::exchange(step_begins_, sync == Sync::now)) share();
   }
-  /// Makes the buffers equal to rank 0's if they are broadcast in each step.
+  /// Makes the buffers equal to those of `root` if they are broadcast in each step.
   /// Ranks   Collective.
-  void share() const {
-    if (when_ == BroadcastBuffers::each_step) send();
+  void share(int root = 0) const {
+    if (when_ == BroadcastBuffers::each_step) send(root);
+  }
+  /// Makes the buffers equal to those of `root`, also with `once`; if `replicas` was given, to those of the rank that
+  /// is `root` in both groups. Ranks   Collective.
+  void send(int root = 0) const {
+    broadcast_together(buffers_, *group_, root);
+    if (replicas_ != nullptr) broadcast_together(buffers_, *replicas_, root);
   }
   /// The next backward pass is the first one of a step: an exception has ended the step before.
   void abandon() noexcept { step_begins_ = true; }
 
  private:
-  void send() const {
-    broadcast_together(buffers_, *group_);
-    if (replicas_ != nullptr) broadcast_together(buffers_, *replicas_);
-  }
-
   std::vector<at::Tensor> buffers_;
   const Group* group_ = nullptr;
   const Group* replicas_ = nullptr;

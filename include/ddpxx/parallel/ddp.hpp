@@ -8,7 +8,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
@@ -74,8 +73,7 @@ class DDPWith : public WholeModel {
     trainable_ = Arena{model.trainable(), options};
     if (step_) stepped_.emplace(trainable_, step_);
     frozen_ = Arena{model.frozen(), {.gradients = Gradients::none, .prepare = send}};
-    buffer_list_ = model.buffers();
-    buffers_ = SharedBuffers{buffer_list_, *group_,
+    buffers_ = SharedBuffers{model.buffers(), *group_,
                              config_.broadcast_buffers ? BroadcastBuffers::each_step : BroadcastBuffers::once};
     reducer_.emplace(trainable_, *group_, reducer_options());
     if constexpr (KnowsBuckets<Hook>) hook_.attach(trainable_, reducer_->buckets());
@@ -146,14 +144,12 @@ class DDPWith : public WholeModel {
     reducer_->sit_out();
   }
   /// Broadcasts the buffers of `root`, if a step begins with a broadcast of rank 0's.
-  void give_buffers(int root) const {
-    if (config_.broadcast_buffers) send_buffers(root);
-  }
+  void give_buffers(int root) const { buffers_.share(root); }
   /// Broadcasts the parameters and buffers of `root`.
   void give_model(int root) const {
     for (const auto& segment : trainable_.segments()) broadcast(segment.master, *group_, root);
     trainable_.publish_masters();
-    send_buffers(root);
+    buffers_.send(root);
   }
 
  private:
@@ -198,12 +194,9 @@ class DDPWith : public WholeModel {
     return options;
   }
 
-  void send_buffers(int root) const { broadcast_together(buffer_list_, *group_, root); }
-
   DDPConfig config_;
   Group* group_;
   Hook hook_;
-  std::vector<at::Tensor> buffer_list_;
   SharedBuffers buffers_;
   StepSegment step_;
   std::optional<SteppedSegments> stepped_;
