@@ -162,12 +162,12 @@ concept PlansUnits = ParallelStrategy<S> && requires(const typename S::Config& c
   { S::layers_of_unit(config, bytes) } -> std::same_as<std::int64_t>;
 };
 
-/// Optional: `static std::int64_t layers_of_segment(const Config&, std::int64_t bytes)`, for a strategy whose segments
-/// are cut by bytes when they are stepped in backward. It returns how many layers of `bytes` bytes each a segment has.
-/// plan_memory() asks it, and tries models of at least three segments.
+/// Optional: `static std::int64_t segment_bytes(const Config&)`, for a strategy whose segments are cut by bytes when
+/// they are stepped in backward. It returns the maximum size of a segment, apart from the first. plan_memory() asks it,
+/// and tries models of at least three segments.
 template <class S>
-concept PlansSegments = ParallelStrategy<S> && requires(const typename S::Config& config, std::int64_t bytes) {
-  { S::layers_of_segment(config, bytes) } -> std::same_as<std::int64_t>;
+concept PlansSegments = ParallelStrategy<S> && requires(const typename S::Config& config) {
+  { S::segment_bytes(config) } -> std::same_as<std::int64_t>;
 };
 
 /// Optional: `std::vector<std::vector<const Layer*>> layers_of_replicas() const`, for a strategy that copies the model
@@ -259,9 +259,9 @@ consteval bool explain_strategy() {
             requires { static_cast<std::int64_t (*)(const typename S::Config&, std::int64_t)>(&S::layers_of_unit); },
         "strategy: layers_of_unit is `static std::int64_t layers_of_unit(const Config&, std::int64_t bytes)`");
     static_assert(
-        PlansSegments<S> || !requires { &S::layers_of_segment; } ||
-            requires { static_cast<std::int64_t (*)(const typename S::Config&, std::int64_t)>(&S::layers_of_segment); },
-        "strategy: layers_of_segment is `static std::int64_t layers_of_segment(const Config&, std::int64_t bytes)`");
+        PlansSegments<S> || !requires { &S::segment_bytes; } ||
+            requires { static_cast<std::int64_t (*)(const typename S::Config&)>(&S::segment_bytes); },
+        "strategy: segment_bytes is `static std::int64_t segment_bytes(const Config&)`");
     static_assert(
         CopiesLayers<S> || !requires { &S::layers_of_replicas; } ||
             requires { static_cast<std::vector<std::vector<const Layer*>> (S::*)() const>(&S::layers_of_replicas); },

@@ -1,7 +1,6 @@
 // ddpxx/parallel/ddp.hpp — distributed data parallel: every rank holds the whole model, gradients are averaged.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -57,10 +56,8 @@ class DDPWith : public WholeModel {
     check_two_sizes(config_);
     step_ = std::move(step);
   }
-  /// How many layers of `bytes` bytes each a segment has when it is stepped in backward.
-  static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes) {
-    return std::max<std::int64_t>(1, own_part(config).bucket_bytes / std::max<std::int64_t>(1, bytes));
-  }
+  /// See PlansSegments.
+  static std::int64_t segment_bytes(const Config& config) { return own_part(config).bucket_bytes; }
   void attach(FlatModel& model) {
     check_same_model(model, *group_);
     const auto send = [this](at::Tensor values) { broadcast(values, *group_); };

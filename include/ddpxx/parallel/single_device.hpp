@@ -1,7 +1,6 @@
 // ddpxx/parallel/single_device.hpp — one process, nothing to synchronize.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -35,10 +34,8 @@ class SingleDevice : public WholeModel {
   static bool can_be_captured(const Config&) noexcept { return true; }
   /// See OffersStepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
-  /// How many layers of `bytes` bytes each a segment has when it is stepped in backward.
-  static std::int64_t layers_of_segment(const Config&, std::int64_t bytes) {
-    return std::max<std::int64_t>(1, kSteppedBytes / std::max<std::int64_t>(1, bytes));
-  }
+  /// See PlansSegments.
+  static std::int64_t segment_bytes(const Config&) noexcept { return kSteppedBytes; }
   void attach(FlatModel& model) {
     ArenaOptions options;
     if (step_) options = {.cut = CutAt::bytes, .first_segment_bytes = kSteppedBytes, .segment_bytes = kSteppedBytes};

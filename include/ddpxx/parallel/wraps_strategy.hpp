@@ -97,10 +97,10 @@ class WrapsStrategy {
   {
     return Inner::layers_of_unit(inner_config(config), bytes);
   }
-  static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes)
+  static std::int64_t segment_bytes(const Config& config)
     requires PlansSegments<Inner>
   {
-    return Inner::layers_of_segment(inner_config(config), bytes);
+    return Inner::segment_bytes(inner_config(config));
   }
   std::vector<std::vector<const Layer*>> layers_of_replicas() const
     requires CopiesLayers<Inner>

@@ -67,11 +67,8 @@ class ZeRO {
 
   /// See OffersStepInBackward.
   void step_in_backward(StepSegment step) { step_ = std::move(step); }
-  /// Number of layers, each with `bytes` bytes of parameters, that one segment holds if the optimizer steps in
-  /// backward.
-  static std::int64_t layers_of_segment(const Config& config, std::int64_t bytes) {
-    return std::max<std::int64_t>(1, config.bucket_bytes / std::max<std::int64_t>(1, bytes));
-  }
+  /// See PlansSegments.
+  static std::int64_t segment_bytes(const Config& config) { return config.bucket_bytes; }
   void attach(FlatModel& model) {
     check_same_model(model, *group_);
     const auto send = [this](at::Tensor values) { broadcast(values, *group_); };

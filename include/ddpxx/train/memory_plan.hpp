@@ -161,7 +161,8 @@ LayersTogether layers_taken_together(const PlannedRun<Strategy, Precision, Optim
   if constexpr (PlansUnits<Strategy>)
     return {.in_unit = Strategy::layers_of_unit(run.strategy, bytes_of_layer())};
   else if constexpr (StepsBuckets<Strategy>)
-    return {.in_bucket = Strategy::layers_of_segment(run.strategy, bytes_of_layer())};
+    return {.in_bucket = std::max<std::int64_t>(
+                1, Strategy::segment_bytes(run.strategy) / std::max<std::int64_t>(1, bytes_of_layer()))};
   else
     return {};
 }
