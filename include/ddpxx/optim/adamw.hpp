@@ -39,10 +39,9 @@ class FusedAdam {
       : config_{config},
         table_{groups, config.learning_rate, config.weight_decay},
         slices_{slices.begin(), slices.end()},
-        groups_(table_.size()),
         moments_{make_moment("exp_avg", slices), make_moment("exp_avg_sq", slices)} {
     if (!slices.empty()) steps_ = at::zeros({}, slices.front().values.options().dtype(at::kFloat));
-    for (const auto& slice : slices_) table_.index_of(slice.group);  // throws for a group that Adam does not have
+    table_.check(slices_);
   }
 
   /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
@@ -55,7 +54,7 @@ class FusedAdam {
   /// step() in two parts, see StepsWithLoadedRate. On a GPU the learning rate is rounded to float32.
   void load_learning_rate(double learning_rate) {
     if (!steps_.defined()) return;
-    fill_groups();
+    cut_slices();
     const auto device = steps_.device();
     const auto type = at::TensorOptions{}.dtype(device.is_cpu() ? at::kDouble : at::kFloat);  // as the kernels take it
     if (!rates_.defined()) rates_ = at::empty({std::ssize(groups_)}, type.device(device));
@@ -73,25 +72,10 @@ class FusedAdam {
   std::span<const Moment> moments() const noexcept { return moments_; }
 
  private:
-  struct Group {
-    std::vector<at::Tensor> values, gradients, means, squares, steps;
-  };
-
-  /// Cuts the slices for the fused operation. It is done in the first step, since gradients that are stepped in
-  /// backward have no memory before, of which a view could be made.
-  void fill_groups() {
-    const c10::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < slices_.size(); ++i) {
-      auto& group = groups_[table_.index_of(slices_[i].group)];
-      for (const auto& range : fused_ranges(slices_[i])) {
-        group.values.push_back(range.of(slices_[i].values));
-        group.gradients.push_back(range.of(slices_[i].gradients));
-        group.means.push_back(range.of(moments_[0].slices[i]));
-        group.squares.push_back(range.of(moments_[1].slices[i]));
-        group.steps.push_back(steps_);
-      }
-    }
-    slices_.clear();
+  void cut_slices() {
+    if (!groups_.empty()) return;
+    groups_ = fused_groups(std::exchange(slices_, {}), table_, moments_);
+    for (const auto& group : groups_) counts_.emplace_back(group.values.size(), steps_);
   }
 
   /// `learning_rate(group)` is a number of the host or a tensor.
@@ -99,13 +83,13 @@ class FusedAdam {
   void step_with(const LearningRate& learning_rate, const std::optional<at::Tensor>& found_inf,
                  const std::optional<at::Tensor>& divisor) {
     const c10::NoGradGuard no_grad;
-    fill_groups();
+    cut_slices();
     if (steps_.defined()) steps_.add_(1);
     for (std::size_t i = 0; i < groups_.size(); ++i) {
-      auto& group = groups_[i];
+      const auto& group = groups_[i];
       if (group.values.empty()) continue;
       const auto run = [&](auto fused) {
-        fused(group.values, group.gradients, group.means, group.squares, std::vector<at::Tensor>{}, group.steps,
+        fused(group.values, group.gradients, group.moments[0], group.moments[1], std::vector<at::Tensor>{}, counts_[i],
               learning_rate(i), config_.beta1, config_.beta2, table_.weight_decay(i), config_.epsilon);
       };
       if constexpr (kDecay == WeightDecay::decoupled)
@@ -118,10 +102,11 @@ class FusedAdam {
 
   Config config_;
   GroupTable table_;
-  std::vector<Slice> slices_;  ///< Until fill_groups() has cut them.
-  std::vector<Group> groups_;
+  std::vector<Slice> slices_;       ///< Until the first step.
+  std::vector<FusedGroup> groups_;  ///< From the first step on.
   std::array<Moment, 2> moments_;
   at::Tensor steps_;
+  std::vector<std::vector<at::Tensor>> counts_;  ///< For each group: `steps_` once for each range.
   at::Tensor rates_;  ///< The learning rate of each group, on the device; undefined before one is loaded.
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/flat/arena.hpp>
 #include <ddpxx/optim/parameter_group.hpp>
 
 namespace ddpxx {
@@ -38,6 +39,13 @@ class GroupTable {
                                     (groups_.size() > 2 ? " to " + std::to_string(groups_.size() - 1) + " only"
                                                         : " and 1 (the rest) only")};
     return static_cast<std::size_t>(group);
+  }
+
+  /// Refuses slices of groups that the optimizer does not have.
+  ///
+  /// Errors  those of index_of().
+  void check(std::span<const Slice> slices) const {
+    for (const auto& slice : slices) index_of(slice.group);
   }
 
   /// The learning rate of a group in a step for which the schedule gives `scheduled`, as torch's LambdaLR computes it.

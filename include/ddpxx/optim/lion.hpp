@@ -38,7 +38,7 @@ class Lion {
         table_{groups, config.learning_rate, config.weight_decay},
         slices_{slices.begin(), slices.end()},
         momentum_{make_moment("momentum", slices)} {
-    for (const auto& slice : slices_) table_.index_of(slice.group);  // throws for a group that Lion does not have
+    table_.check(slices_);
   }
 
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {

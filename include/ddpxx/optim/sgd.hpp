@@ -32,10 +32,9 @@ class SGD {
   SGD(const Config& config, std::span<const Slice> slices, std::span<const ParameterGroup> groups = kDecayGroups)
       : config_{config},
         table_{groups, config.learning_rate, config.weight_decay},
-        slices_{slices.begin(), slices.end()},
-        groups_(table_.size()) {
+        slices_{slices.begin(), slices.end()} {
     if (config.momentum != 0.0) moments_.push_back(make_moment("momentum_buffer", slices));
-    for (const auto& slice : slices_) table_.index_of(slice.group);  // throws for a group that SGD does not have
+    table_.check(slices_);
   }
 
   /// Does one optimizer step over all slices. If `found_inf`, 0-dim float32 on their device, is 1, nothing changes.
@@ -43,13 +42,14 @@ class SGD {
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     if (found_inf) check_can_skip_steps(config_);
     const c10::NoGradGuard no_grad;
-    fill_groups();
+    if (groups_.empty()) groups_ = fused_groups(std::exchange(slices_, {}), table_, moments_);
     // Without dampening the first step, whose momentum is zeros, needs no special case.
     const bool first = std::exchange(is_first_step_, false) && !found_inf && !moments_.empty();
     for (std::size_t i = 0; i < groups_.size(); ++i) {
-      auto& group = groups_[i];
+      const auto& group = groups_[i];
       if (group.values.empty()) continue;
-      at::_fused_sgd_(group.values, group.gradients, group.momentum, table_.weight_decay(i), config_.momentum,
+      const auto momentum = group.moments.empty() ? at::TensorList{} : at::TensorList{group.moments[0]};
+      at::_fused_sgd_(group.values, group.gradients, momentum, table_.weight_decay(i), config_.momentum,
                       table_.learning_rate(i, learning_rate), config_.dampening, config_.nesterov, /*maximize=*/false,
                       /*is_first_step=*/first, /*grad_scale=*/{}, found_inf);
     }
@@ -68,28 +68,10 @@ class SGD {
   void resume_at(std::int64_t step) { is_first_step_ = step == 0; }
 
  private:
-  struct Group {
-    std::vector<at::Tensor> values, gradients, momentum;
-  };
-
-  /// Cuts the slices for the fused operation. It is done in the first step, since gradients that are stepped in
-  /// backward have no memory before, of which a view could be made.
-  void fill_groups() {
-    for (std::size_t i = 0; i < slices_.size(); ++i) {
-      auto& group = groups_[table_.index_of(slices_[i].group)];
-      for (const auto& range : fused_ranges(slices_[i])) {
-        group.values.push_back(range.of(slices_[i].values));
-        group.gradients.push_back(range.of(slices_[i].gradients));
-        if (!moments_.empty()) group.momentum.push_back(range.of(moments_[0].slices[i]));
-      }
-    }
-    slices_.clear();
-  }
-
   Config config_;
   GroupTable table_;
-  std::vector<Slice> slices_;  ///< Until fill_groups() has cut them.
-  std::vector<Group> groups_;
+  std::vector<Slice> slices_;       ///< Until the first step.
+  std::vector<FusedGroup> groups_;  ///< From the first step on.
   std::vector<Moment> moments_;
   bool is_first_step_ = true;  ///< Nothing has been added to the momentum yet.
 };
