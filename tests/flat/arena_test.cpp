@@ -8,7 +8,8 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/flat_model.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
+#include <ddpxx/flat/gradient_sum.hpp>
 
 namespace ddpxx::arena_test {
 namespace {
@@ -226,14 +227,14 @@ TEST(GradientSum, AddsBackwardPassesAndScalesOnce) {
   Arena arena{{{"w", w}}};
   GradientSum sum{arena};
   GradientHooks hooks{arena, [&](std::size_t i, const at::Tensor& gradient) { sum.add(i, gradient); }};
-  sum.hide();
+  sum.begin_pass();
   (w * 2).sum().backward();
   EXPECT_FALSE(w.grad().defined()) << "the hook drops .grad";
   (w * 3).sum().backward();
   sum.publish();
   EXPECT_TRUE(at::equal(arena.gradients().narrow(0, 0, 3), at::full({3}, 5.0)));
   EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 5.0))) << ".grad must show the reduced gradient";
-  sum.hide();
+  sum.begin_pass();
   (w * 4).sum().backward();
   sum.publish();
   EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 4.0))) << "the next step must replace the gradient, not add to it";
@@ -288,7 +289,7 @@ TEST(GradientSum, GivesThePlaceOfAFirstGradientOnceInAPass) {
                             [&](std::size_t i) { return sum.place(i); }};
   EXPECT_FALSE(GradientHooks::place_of(other).defined()) << "a parameter of no arena";
   EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "no pass has begun";
-  sum.hide();
+  sum.begin_pass();
   const auto place = GradientHooks::place_of(w);
   ASSERT_TRUE(place.defined());
   EXPECT_EQ(place.const_data_ptr(), arena[0].gradient.const_data_ptr());
@@ -296,11 +297,11 @@ TEST(GradientSum, GivesThePlaceOfAFirstGradientOnceInAPass) {
   at::Tensor{place}.fill_(6.0);
   EXPECT_FALSE(sum.add(0, place, 0.5)) << "nothing is copied, so that the caller has to scale it";
   EXPECT_TRUE(at::equal(arena[0].gradient, at::full({3}, 6.0)));
-  sum.hide();
+  sum.begin_pass();
   EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "the gradient of a second pass is added";
   sum.publish();
   EXPECT_FALSE(GradientHooks::place_of(w).defined()) << "the step is over";
-  sum.hide();
+  sum.begin_pass();
   EXPECT_TRUE(GradientHooks::place_of(w).defined()) << "the next step replaces the gradient";
 }
 

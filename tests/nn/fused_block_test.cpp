@@ -18,7 +18,8 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
+#include <ddpxx/flat/gradient_sum.hpp>
 #include <ddpxx/flat/sizes_only.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/layers/layer.hpp>
@@ -348,7 +349,7 @@ TEST_P(OneFusedBlock, WritesTheGradientsOfItsParametersIntoTheirPlaces) {
                                 sum.add(i, gradient);
                               },
                               [&](std::size_t i) { return sum.place(i); }};
-    sum.hide();
+    sum.begin_pass();
     backward();
     EXPECT_EQ(in_place, uses == 1 ? 12U : 0U);
     for (std::size_t i = 0; i < arena.size(); ++i) {

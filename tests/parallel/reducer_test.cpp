@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/flat/flat_model.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/single_device.hpp>

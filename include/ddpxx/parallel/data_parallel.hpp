@@ -19,7 +19,8 @@
 #include <c10/util/irange.h>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
+#include <ddpxx/flat/gradient_sum.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/data_parallel_config.hpp>
 #include <ddpxx/parallel/whole_model.hpp>

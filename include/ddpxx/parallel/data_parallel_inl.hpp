@@ -22,7 +22,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/layers/changes_in_place.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/data_parallel.hpp>
@@ -65,7 +65,7 @@ DDPXX_INLINE void DataParallel::begin_backward(Sync sync) {
   const bool begins_step = is_interrupted || sync_ == Sync::now;
   if (begins_step && num_changes() != copied_changes_) copy_to_replicas();
   sync_ = sync;
-  sum_->hide();
+  sum_->begin_pass();
 }
 
 DDPXX_INLINE void DataParallel::finish_backward() {

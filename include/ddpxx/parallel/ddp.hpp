@@ -10,7 +10,7 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/ddp_config.hpp>

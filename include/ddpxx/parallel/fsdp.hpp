@@ -19,7 +19,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/layers/changes_in_place.hpp>
 #include <ddpxx/layers/tensors_in.hpp>

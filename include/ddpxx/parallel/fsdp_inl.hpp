@@ -18,7 +18,7 @@
 #include <ddpxx/comm/text.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/layers/tensors_in.hpp>
 #include <ddpxx/parallel/buffers.hpp>

@@ -11,7 +11,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/arena.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_sum.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 
 namespace ddpxx {
@@ -106,7 +106,7 @@ class Reducer {
   void sit_out();
 
   /// Called before a backward pass: makes `.grad` undefined.
-  void begin() { sum_.hide(); }
+  void begin() { sum_.begin_pass(); }
 
   /// The buckets as [first, last) ranges of parameter indices.
   std::vector<std::pair<std::size_t, std::size_t>> buckets() const;

@@ -10,7 +10,7 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/flat/arena.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_sum.hpp>
 #include <ddpxx/flat/number.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>

@@ -8,7 +8,8 @@
 #include <utility>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
+#include <ddpxx/flat/gradient_sum.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/single_device_config.hpp>
@@ -57,7 +58,7 @@ class SingleDevice : public WholeModel {
     if (std::exchange(in_backward_, true)) abandon();
     check_owned();
     sync_ = sync;
-    sum_->hide();
+    sum_->begin_pass();
   }
   void finish_backward() {
     if (sync_ == Sync::now && reducer_)

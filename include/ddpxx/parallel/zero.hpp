@@ -16,7 +16,7 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/flat/buffer_pool.hpp>
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/concept.hpp>

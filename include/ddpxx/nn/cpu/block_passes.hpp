@@ -12,7 +12,7 @@
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/nn/block_parameters.hpp>
 #include <ddpxx/nn/cpu/attention_rows.hpp>
 #include <ddpxx/nn/cpu/column_sums.hpp>

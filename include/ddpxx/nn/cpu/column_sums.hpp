@@ -11,7 +11,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <ddpxx/flat/gradients.hpp>
+#include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/nn/cpu/products.hpp>
 #include <ddpxx/nn/cpu/ranges.hpp>
 

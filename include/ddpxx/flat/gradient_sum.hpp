@@ -1,93 +1,24 @@
-// ddpxx/flat/gradients.hpp — moves gradients from autograd into flat memory.
+// ddpxx/flat/gradient_sum.hpp — adds up the gradients of a step in flat memory.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <tuple>
-#include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/mul.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/flat/number.hpp>
 
 namespace ddpxx {
-
-/// When autograd has finished the gradient of the i-th parameter of an arena, takes it out of `.grad`, which is
-/// undefined afterwards, and calls `receive(i, gradient)`. A backward pass between two steps, as of a model in which
-/// this one is a part, calls it too: a strategy drops such gradients, as zero_grad() would. `.grad` must be undefined
-/// when a backward pass begins. The gradient is undefined for a parameter that is in the graph without contributing to
-/// the loss. The destructor removes the hooks.
-class GradientHooks {
- public:
-  using Receive = std::function<void(std::size_t, const at::Tensor&)>;
-  /// Returns memory of the size and type of the i-th parameter, or an undefined tensor.
-  using Place = std::function<at::Tensor(std::size_t)>;
-
-  GradientHooks() = default;
-  GradientHooks(const Arena& arena, Receive receive, Place place = {})
-      : calls_{std::make_shared<Calls>(Calls{std::move(receive), std::move(place)})} {
-    for (std::size_t i = 0; i < arena.size(); ++i) {
-      parameters_.push_back(arena[i].parameter);
-      torch::autograd::impl::set_post_acc_grad_hooks(parameters_.back(), std::make_unique<Hook>(i, calls_));
-    }
-  }
-  GradientHooks(GradientHooks&&) noexcept = default;
-  GradientHooks& operator=(GradientHooks&& other) noexcept {
-    remove();
-    calls_ = std::move(other.calls_);
-    parameters_ = std::exchange(other.parameters_, {});
-    return *this;
-  }
-  ~GradientHooks() { remove(); }
-
-  /// The memory in which the backward pass of an operation may write the gradient of a parameter that requires one, and
-  /// which it then returns, so that the gradient need not be copied there. Undefined where there is none.
-  static at::Tensor place_of(const at::Tensor& parameter) {
-    if (!parameter.requires_grad()) return {};  // it may have no place for hooks, which is an error of LibTorch's
-    const auto* hook = dynamic_cast<Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
-    return hook != nullptr ? hook->place() : at::Tensor{};
-  }
-
- private:
-  struct Calls {
-    Receive receive;
-    Place place;
-  };
-
-  class Hook : public torch::autograd::PostAccumulateGradHook {
-   public:
-    Hook(std::size_t i, std::shared_ptr<Calls> calls) : i_{i}, calls_{std::move(calls)} {}
-    void operator()(const torch::autograd::Variable& parameter) override {
-      const at::Tensor gradient = std::exchange(parameter.mutable_grad(), {});
-      calls_->receive(i_, gradient);
-    }
-    at::Tensor place() const { return calls_->place ? calls_->place(i_) : at::Tensor{}; }
-
-   private:
-    std::size_t i_;
-    std::shared_ptr<Calls> calls_;
-  };
-
-  void remove() noexcept {
-    for (const auto& parameter : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
-  }
-
-  std::shared_ptr<Calls> calls_;
-  std::vector<at::Tensor> parameters_;
-};
 
 /// Sums the gradients of one optimizer step, over one or more backward passes, in the arena. The first gradient of a
 /// parameter replaces the last step's values, and zeros the gap behind the parameter; later gradients are added.
@@ -194,11 +125,16 @@ class GradientSum {
     placed_.assign(placed_.size(), true);
   }
 
-  /// Begins a backward pass: makes `.grad` undefined, or autograd would add to it in place.
-  void hide() {
+  /// Begins a backward pass. `.grad` is undefined from now on, or autograd would add to it in place.
+  void begin_pass() {
     if (arena_->size() > 0 && (*arena_)[0].parameter.is_cuda()) stream_ = stream_of((*arena_)[0].parameter.device());
-    for (const auto& entry : arena_->entries()) entry.parameter.mutable_grad().reset();
+    hide();
     placed_.assign(placed_.size(), false);
+  }
+
+  /// Makes `.grad` undefined, as when the memory of the sums is freed.
+  void hide() {
+    for (const auto& entry : arena_->entries()) entry.parameter.mutable_grad().reset();
   }
 
  private:
