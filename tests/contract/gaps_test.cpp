@@ -1,5 +1,5 @@
-// The gaps between parameters may hold NaN: with each strategy, precision and gradient hook, training gives the same
-// bits as with zeros in the gaps, with both kinds of clipping and a moving average.
+// The gaps between parameters may hold NaN: with each strategy, precision and communication hook, training gives the
+// same bits as with zeros in the gaps, with both kinds of clipping and a moving average.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

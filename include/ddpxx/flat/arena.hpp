@@ -109,8 +109,8 @@ struct ArenaOptions {
 /// Contiguous memory that holds parameters, and gradients in the layout of the parameters.
 /// The parameters stay leaves; their data become views, in the order given, each of which starts at a multiple of 64
 /// bytes of the optimizer's memory. Slices and buckets include the gaps between parameters. Gaps between gradients are
-/// zero from the first gradient of a step until clipping, so that norms, checks for infinite numbers and gradient hooks
-/// may read them. Other gaps may hold any number: nothing reads them.
+/// zero from the first gradient of a step until clipping, so that norms, checks for infinite numbers and communication
+/// hooks may read them. Other gaps may hold any number: nothing reads them.
 /// Errors  `config` for parameters of different dtypes or devices.
 class Arena {
  public:

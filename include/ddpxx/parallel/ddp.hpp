@@ -12,9 +12,9 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/flat/gradient_hooks.hpp>
 #include <ddpxx/parallel/buffers.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/parallel/ddp_config.hpp>
-#include <ddpxx/parallel/gradient_hook.hpp>
 #include <ddpxx/parallel/hooks/all_reduce.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/replicas.hpp>

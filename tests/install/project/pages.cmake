@@ -7,7 +7,7 @@ set(arguments_of_model training.max_steps=20)
 set(small_gpt data.path=${text_of_pages} data.block_size=32 model.n_layer=1 model.n_head=2 model.n_embd=16
   training.max_steps=20)
 set(arguments_of_strategy ${small_gpt})
-set(arguments_of_gradient_hook ${small_gpt})
+set(arguments_of_communication_hook ${small_gpt})
 set(arguments_of_optimizer data.path=${text_of_pages} training.max_steps=20)
 set(arguments_of_schedule data.path=${text_of_pages} training.max_steps=20)
 set(arguments_of_settings width=64 augmentation=crop augmentation.pixels=8)

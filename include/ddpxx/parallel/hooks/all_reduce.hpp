@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <ddpxx/comm/collectives.hpp>
-#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 
 namespace ddpxx {
 
@@ -20,6 +20,6 @@ class AllReduce {
   Pending start(std::size_t, at::Tensor memory, const Group& group) const { return start_all_reduce(memory, group); }
 };
 
-static_assert(GradientHook<AllReduce> && explain_hook<AllReduce>());
+static_assert(CommHook<AllReduce> && explain_hook<AllReduce>());
 
 }  // namespace ddpxx

@@ -12,7 +12,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 #include <ddpxx/parallel/hooks/orthogonalize.hpp>
 
 namespace ddpxx {
@@ -100,7 +100,7 @@ class BatchedPowerSGD {
   bool compressing_ = false;
 };
 
-static_assert(GradientHook<BatchedPowerSGD> && explain_hook<BatchedPowerSGD>());
+static_assert(CommHook<BatchedPowerSGD> && explain_hook<BatchedPowerSGD>());
 
 }  // namespace ddpxx
 

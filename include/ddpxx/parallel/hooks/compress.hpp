@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 #include <ddpxx/parallel/hooks/all_reduce.hpp>
 
 namespace ddpxx {
@@ -66,6 +66,6 @@ class Compress {
 using FP16Compress = Compress<at::kHalf>;
 using BF16Compress = Compress<at::kBFloat16>;
 
-static_assert(GradientHook<FP16Compress> && explain_hook<FP16Compress>());
+static_assert(CommHook<FP16Compress> && explain_hook<FP16Compress>());
 
 }  // namespace ddpxx

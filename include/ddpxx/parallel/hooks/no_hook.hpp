@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 
 namespace ddpxx {
 
@@ -22,6 +22,6 @@ class NoSync {
   Pending start(std::size_t, const at::Tensor&, const Group&) const { return {}; }
 };
 
-static_assert(GradientHook<NoSync> && explain_hook<NoSync>());
+static_assert(CommHook<NoSync> && explain_hook<NoSync>());
 
 }  // namespace ddpxx

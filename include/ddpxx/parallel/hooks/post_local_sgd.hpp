@@ -12,7 +12,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 
 namespace ddpxx {
 
@@ -97,6 +97,6 @@ class PostLocalSGD {
   bool average_is_due_ = false;
 };
 
-static_assert(GradientHook<PostLocalSGD> && explain_hook<PostLocalSGD>());
+static_assert(CommHook<PostLocalSGD> && explain_hook<PostLocalSGD>());
 
 }  // namespace ddpxx

@@ -12,7 +12,7 @@
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 #include <ddpxx/parallel/hooks/orthogonalize.hpp>
 
 namespace ddpxx {
@@ -124,7 +124,7 @@ class PowerSGD {
   bool compressing_ = false;
 };
 
-static_assert(GradientHook<PowerSGD> && explain_hook<PowerSGD>());
+static_assert(CommHook<PowerSGD> && explain_hook<PowerSGD>());
 
 }  // namespace ddpxx
 

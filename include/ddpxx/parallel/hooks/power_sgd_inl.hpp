@@ -20,7 +20,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
-#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 #include <ddpxx/parallel/hooks/orthogonalize.hpp>
 #include <ddpxx/parallel/hooks/power_sgd.hpp>
 

@@ -19,7 +19,7 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/core/describe.hpp>
-#include <ddpxx/parallel/gradient_hook.hpp>
+#include <ddpxx/parallel/comm_hook.hpp>
 
 namespace ddpxx {
 
@@ -112,6 +112,6 @@ class Quantize {
   std::vector<at::Tensor> gathered_;  ///< For each bucket whose collective runs.
 };
 
-static_assert(GradientHook<Quantize> && explain_hook<Quantize>());
+static_assert(CommHook<Quantize> && explain_hook<Quantize>());
 
 }  // namespace ddpxx

@@ -1,4 +1,4 @@
-// ddpxx/parallel/gradient_hook.hpp — what a gradient hook must be able to do: average the gradients of a bucket.
+// ddpxx/parallel/comm_hook.hpp — what a communication hook must be able to do: average the gradients of a bucket.
 #pragma once
 
 #include <concepts>
@@ -26,7 +26,7 @@ concept StartsBuckets = requires(H hook, std::size_t bucket, at::Tensor memory, 
   { hook.start(bucket, memory, group) } -> std::same_as<Pending>;
 };
 
-/// A gradient hook is a policy of DDP, built from its own config and the group.
+/// A communication hook is a policy of DDP, built from its own config and the group.
 ///
 /// `start(bucket, memory, group)` is called in backward, for buckets 0, 1, ... of a step in order, on every rank.
 /// `memory` is 1-D and holds this rank's gradients, multiplied by 1/W, with gaps of zeros between parameters. After
@@ -49,7 +49,7 @@ concept StartsBuckets = requires(H hook, std::size_t bucket, at::Tensor memory, 
 /// Only DDP takes a hook, as a template argument. Snapshots do not hold the state of a hook: after a resume it starts
 /// anew, with the number of steps that resume_at() gives it.
 template <class H>
-concept GradientHook = BuiltFromHookConfig<H> && StartsBuckets<H>;
+concept CommHook = BuiltFromHookConfig<H> && StartsBuckets<H>;
 
 template <class H>
 concept FinishesBuckets =

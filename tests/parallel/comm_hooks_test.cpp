@@ -1,4 +1,4 @@
-// Gradient hooks of DDP: compared with PyTorch's hooks on two ranks, and the properties of each hook.
+// Communication hooks of DDP: compared with PyTorch's hooks on two ranks, and the properties of each hook.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -26,7 +26,7 @@
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
-namespace ddpxx::gradient_hooks_test {
+namespace ddpxx::comm_hooks_test {
 namespace {
 
 using BF16PowerSGD = Compress<at::kBFloat16, PowerSGD>;
@@ -647,4 +647,4 @@ TEST(HookedDDPConfig, IsAConfigOfDDPAndOfTheHook) {
 }
 
 }  // namespace
-}  // namespace ddpxx::gradient_hooks_test
+}  // namespace ddpxx::comm_hooks_test
