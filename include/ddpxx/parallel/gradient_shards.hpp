@@ -73,8 +73,6 @@ class GradientShards {
   /// Ends the step: pieces that no backward pass has written become zeros. Under StepInBackward, segments that the last
   /// backward pass has not reduced are stepped now.
   void end_step();
-  /// Ends a step that fails: the gradients in the pieces are not used.
-  void drop();
 
  private:
   /// A buffer with any values.
@@ -96,6 +94,8 @@ class GradientShards {
   void end_scatter();
   /// Waits for the sum over the replicas that is under way.
   void end_sum();
+  /// Forgets what this step has reduced: the gradients in the pieces are not used.
+  void drop();
   void complete(const UnderWay& done);
   void collect(const UnderWay& done);
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -20,10 +21,10 @@
 #include <ddpxx/flat/hollow.hpp>
 #include <ddpxx/parallel/buffers.hpp>
 #include <ddpxx/parallel/concept.hpp>
-#include <ddpxx/parallel/gradient_shards.hpp>
 #include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/parallel/replicas.hpp>
 #include <ddpxx/parallel/same_model.hpp>
+#include <ddpxx/parallel/shard_buckets.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 #include <ddpxx/parallel/zero_config.hpp>
 
@@ -90,24 +91,21 @@ class ZeRO {
       });
     find_segments_of_layers(model);
     gathers_.resize(trainable_.segments().size());
-    if constexpr (kStage == ZeROStage::optimizer) {
-      reducer_.emplace(
-          trainable_, *group_,
-          ReducerOptions{.unused = config_.find_unused_parameters ? UnusedParameters::find : UnusedParameters::refuse,
-                         .bucket_is_segment = true,
-                         .start =
-                             [this](std::size_t i, at::Tensor memory) {
-                               return start_reduce_scatter(trainable_.segments()[i].gradient, memory, *group_);
-                             },
-                         .stepped = stepped()});
-    } else {
-      shards_.emplace(trainable_, *group_, nullptr, pool_, model.formats().reduction, BufferSize::common, stepped());
-      arriving_.resize(trainable_.segments().size());
-      arrived_.assign(trainable_.size(), false);
-      used_.assign(trainable_.size(), false);
-    }
+    const auto unused = config_.find_unused_parameters ? UnusedParameters::find : UnusedParameters::refuse;
+    if constexpr (kStage == ZeROStage::optimizer)
+      reducer_.emplace(trainable_, *group_,
+                       ReducerOptions{.unused = unused,
+                                      .bucket_is_segment = true,
+                                      .start =
+                                          [this](std::size_t i, at::Tensor memory) {
+                                            return start_reduce_scatter(trainable_.segments()[i].gradient, memory,
+                                                                        *group_);
+                                          },
+                                      .stepped = stepped()});
+    else
+      reducer_.emplace(trainable_, *group_, model.formats().reduction, unused, stepped());
     hooks_ = GradientHooks{trainable_, [this](std::size_t i, const at::Tensor& gradient) { receive(i, gradient); },
-                           [this](std::size_t i) { return reducer_ ? reducer_->place(i) : at::Tensor{}; }};
+                           [this](std::size_t i) { return place(i); }};
   }
 
   std::span<const Slice> slices() const { return trainable_.slices(); }
@@ -140,21 +138,16 @@ class ZeRO {
     const bool is_interrupted = std::exchange(in_backward_, true);  // an exception has ended the last pass
     if (is_interrupted) buffers_.abandon();
     buffers_.begin_backward(sync);
-    if constexpr (kStage == ZeROStage::optimizer) {
-      if (is_interrupted) reducer_->abandon();
+    if (is_interrupted) reducer_->abandon();
+    if constexpr (kStage == ZeROStage::optimizer)
       reducer_->begin();
-    } else {
-      begin_arrivals(is_interrupted);
-    }
+    else
+      reducer_->begin(sync);
   }
   void finish_backward() {
     wait_pending();  // also for parameters whose layers were not called: the optimizer writes them next
-    if constexpr (kStage == ZeROStage::optimizer) {
-      if (sync_ == Sync::now) reducer_->finish();
-      in_backward_ = false;
-    } else {
-      finish_arrivals();
-    }
+    if (kStage == ZeROStage::gradients || sync_ == Sync::now) reducer_->finish();
+    in_backward_ = false;
   }
 
   /// Starts to gather the pieces that the other ranks have stepped, in the order in which forward needs them. Until a
@@ -223,70 +216,19 @@ class ZeRO {
 
   void receive(std::size_t i, const at::Tensor& gradient) {
     if (!in_backward_) return;
-    if constexpr (kStage == ZeROStage::optimizer) {
-      if (sync_ == Sync::now)
-        reducer_->ready(i, gradient);
-      else
-        reducer_->defer(i, gradient);
-    } else {
-      used_[i] = true;
-      arrive(i, gradient);
-    }
+    if constexpr (kStage == ZeROStage::gradients)
+      reducer_->receive(i, gradient);
+    else if (sync_ == Sync::now)
+      reducer_->ready(i, gradient);
+    else
+      reducer_->defer(i, gradient);
   }
-
-  // --- ZeRO-2: whole gradients exist only until their bucket is full ---
-
-  void begin_arrivals(bool is_interrupted) {
-    if (is_interrupted) {
-      shards_->abandon();
-      used_.assign(trainable_.size(), false);
-    }
-    arrived_.assign(trainable_.size(), false);
-    next_ = 0;
-    for (std::size_t i = 0; i < arriving_.size(); ++i) {
-      const auto& segment = trainable_.segments()[i];
-      if (arriving_[i].memory.defined()) shards_->give_back(i, arriving_[i].memory);
-      arriving_[i] = {{}, segment.last - segment.first};
-    }
+  at::Tensor place(std::size_t i) {
+    if constexpr (kStage == ZeROStage::optimizer)
+      return reducer_->place(i);
+    else
+      return {};
   }
-  void arrive(std::size_t i, const at::Tensor& gradient) {
-    const auto& entry = trainable_[i];
-    auto& bucket = arriving_[entry.segment];
-    if (arrived_[i])
-      throw Error{Errc::config, "parameter \"" + entry.name +
-                                    "\" got a gradient twice in one backward pass: call backward() once for each "
-                                    "micro-batch"};
-    arrived_[i] = true;
-    if (!bucket.memory.defined()) bucket.memory = shards_->borrow(entry.segment);
-    shards_->add(bucket.memory, entry, gradient);
-    --bucket.missing;
-    for (; next_ < arriving_.size() && arriving_[next_].missing == 0; ++next_)
-      shards_->reduce(next_, std::exchange(arriving_[next_].memory, {}),
-                      stepped_ && sync_ == Sync::now && !refused_ ? AfterReduce::step : AfterReduce::keep);
-  }
-  void finish_arrivals() {
-    std::vector<std::size_t> unused;
-    if (sync_ == Sync::now && !config_.find_unused_parameters)
-      for (std::size_t i = 0; i < used_.size(); ++i)
-        if (!used_[i]) unused.push_back(i);
-    refused_ = !unused.empty();
-    for (std::size_t i = 0; i < arrived_.size(); ++i)
-      if (!arrived_[i]) arrive(i, {});
-    shards_->finish();
-    in_backward_ = false;
-    if (sync_ == Sync::defer) return;
-    used_.assign(used_.size(), false);
-    if (std::exchange(refused_, false)) {
-      shards_->drop();
-      throw unused_parameters_error(trainable_, unused, group_->rank());
-    }
-    shards_->end_step();
-  }
-
-  struct Arriving {
-    at::Tensor memory;
-    std::size_t missing = 0;
-  };
 
   Config config_;
   Group* group_;
@@ -297,16 +239,9 @@ class ZeRO {
   std::vector<Pending> gathers_;
   StepSegment step_;
   std::optional<SteppedSegments> stepped_;
-  std::optional<Reducer> reducer_;
-  BufferPool pool_;
-  std::optional<GradientShards> shards_;
-  std::vector<Arriving> arriving_;
-  std::vector<bool> arrived_;  ///< Parameters that got a gradient in this backward pass.
-  std::vector<bool> used_;     ///< Parameters that got a gradient in any backward pass of this step.
+  std::optional<std::conditional_t<kStage == ZeROStage::optimizer, Reducer, ShardBuckets>> reducer_;
   int exceptions_ = std::uncaught_exceptions();
   bool in_backward_ = false;
-  bool refused_ = false;  ///< This step will throw an error: no further segment is stepped.
-  std::size_t next_ = 0;
   GradientHooks hooks_;
   Sync sync_ = Sync::now;
 };
