@@ -5,6 +5,7 @@
 #include <ddpxx/parallel/gradient_shards_inl.hpp>
 #include <ddpxx/parallel/hooks/batched_power_sgd_inl.hpp>
 #include <ddpxx/parallel/hooks/power_sgd_inl.hpp>
+#include <ddpxx/parallel/layer_units_inl.hpp>
 #include <ddpxx/parallel/reducer_inl.hpp>
 #include <ddpxx/parallel/replicas_inl.hpp>
 #include <ddpxx/parallel/same_model_inl.hpp>

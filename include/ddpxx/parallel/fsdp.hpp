@@ -30,6 +30,7 @@
 #include <ddpxx/parallel/fsdp_config.hpp>
 #include <ddpxx/parallel/fsdp_unit.hpp>
 #include <ddpxx/parallel/gradient_shards.hpp>
+#include <ddpxx/parallel/layer_units.hpp>
 #include <ddpxx/parallel/same_model.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 
@@ -70,7 +71,7 @@ class FSDP {
 
   template <class Next, class... Args>
   auto around(Layers layers, Next&& next, Args&&... args) {
-    const auto calls = calls_of(layers);
+    const auto calls = layer_units_.calls_of(layers);
     const bool with_gradient = at::GradMode::is_enabled();
     if (with_gradient) made_whole_ = false;
     std::map<std::size_t, bool> needed_again;  // for each unit, by the last of its layers here
@@ -161,6 +162,7 @@ class FSDP {
   std::uint32_t take_call_hash() { return order_.take_hash(); }
 
  private:
+  using Call = LayerUnits::Call;
   static constexpr auto kRoot = static_cast<std::size_t>(FlatModel::kRoot);
 
   class Gathered {
@@ -196,12 +198,6 @@ class FSDP {
 
   void make_small_group();
 
-  /// The unit of every layer, counted from 1; at 0 stands that of the root. Layers that follow each other share a unit
-  /// until it has enough bytes. A layer with nothing to train has its own, since it gets no gradients after which it
-  /// could be freed.
-  std::vector<int> units_of_layers(const FlatModel& model) const;
-  std::vector<NamedParameter> in_units(std::vector<NamedParameter> parameters) const;
-
   /// An argument with the changes in place that it had before the call. The weak pointer keeps its address from being
   /// that of a result.
   struct Argument {
@@ -213,12 +209,6 @@ class FSDP {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
     std::int64_t version;
   };
-
-  struct Call {
-    std::size_t unit;
-    std::size_t layer;
-  };
-  std::vector<Call> calls_of(Layers layers) const;
 
   void gather(std::size_t unit);
 
@@ -278,7 +268,6 @@ class FSDP {
   void reshard_all();
   void abandon();
 
-  std::string name_of(std::size_t unit) const;
   void check_call(const std::string& mine) const;
 
   Config config_;
@@ -290,9 +279,8 @@ class FSDP {
   Arena trainable_;
   Arena frozen_;
   SharedBuffers buffers_;
+  LayerUnits layer_units_;
   std::vector<FSDPUnit> units_;
-  std::map<const Layer*, std::size_t> layer_index_;  ///< Counted from 1.
-  std::vector<int> unit_of_layer_;
   StepSegment step_;
   std::optional<SteppedSegments> stepped_;
   std::optional<GradientShards> gradients_;

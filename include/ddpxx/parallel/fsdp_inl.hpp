@@ -29,6 +29,7 @@
 #include <ddpxx/parallel/fsdp_config.hpp>
 #include <ddpxx/parallel/fsdp_unit.hpp>
 #include <ddpxx/parallel/gradient_shards.hpp>
+#include <ddpxx/parallel/layer_units.hpp>
 #include <ddpxx/parallel/same_model.hpp>
 #include <ddpxx/parallel/stepped_segments.hpp>
 
@@ -74,11 +75,11 @@ DDPXX_INLINE void FSDP::attach(FlatModel& model) {
                        .cut = CutAt::units,
                        .offload = offload,
                        .prepare = send};
-  unit_of_layer_ = units_of_layers(model);
-  for (int unit = 0; unit <= unit_of_layer_.back(); ++unit) units_.emplace_back(*shards_, pool_, to_device_);
-  trainable_ = Arena{in_units(model.trainable()), options};
+  layer_units_ = LayerUnits{model, config_.unit_bytes};
+  for (std::size_t unit = 0; unit < layer_units_.size(); ++unit) units_.emplace_back(*shards_, pool_, to_device_);
+  trainable_ = Arena{layer_units_.in_units(model.trainable()), options};
   options.gradients = Gradients::none;
-  frozen_ = Arena{in_units(model.frozen()), options};
+  frozen_ = Arena{layer_units_.in_units(model.frozen()), options};
   for (std::size_t i = 0; i < trainable_.segments().size(); ++i)
     units_[static_cast<std::size_t>(trainable_.segments()[i].unit)].add(trainable_, i, Gradients::piece);
   for (std::size_t i = 0; i < frozen_.segments().size(); ++i)
@@ -87,7 +88,6 @@ DDPXX_INLINE void FSDP::attach(FlatModel& model) {
     units_[unit].on_gradients([this, unit](const auto& gradients) { receive(unit, gradients); });
     if (unit != kRoot && small_group_) units_[unit].reshard_to(&*small_group_);
   }
-  for (std::size_t i = 0; i < model.layers().size(); ++i) layer_index_[model.layers()[i]] = i + 1;
   if (step_) stepped_.emplace(trainable_, step_);
   gradients_.emplace(trainable_, *shards_, replicas_, pool_, model.formats().reduction, BufferSize::own,
                      stepped_ ? &*stepped_ : nullptr, copies ? CopyStream{model.device()} : CopyStream{});
@@ -186,40 +186,8 @@ DDPXX_INLINE void FSDP::make_small_group() {
       shards_->split({.color = shards_->rank() / *ranks, .rank = shards_->rank() % *ranks, .size = *ranks}));
 }
 
-DDPXX_INLINE std::vector<int> FSDP::units_of_layers(const FlatModel& model) const {
-  std::vector<std::int64_t> bytes(model.layers().size() + 1);
-  std::vector<bool> trains(bytes.size(), false);
-  for (const auto* list : {&model.trainable(), &model.frozen()})
-    for (const auto& parameter : *list) {
-      const auto layer = static_cast<std::size_t>(parameter.unit);
-      bytes[layer] += static_cast<std::int64_t>(parameter.tensor.nbytes());
-      if (list == &model.trainable()) trains[layer] = true;
-    }
-  std::vector<int> units{FlatModel::kRoot};
-  std::int64_t in_unit = 0;
-  for (std::size_t layer = 1; layer < bytes.size(); ++layer) {
-    const bool joins = layer > 1 && trains[layer] && trains[layer - 1] && in_unit < config_.unit_bytes;
-    units.push_back(joins ? units.back() : units.back() + 1);
-    in_unit = (joins ? in_unit : 0) + bytes[layer];
-  }
-  return units;
-}
-
-DDPXX_INLINE std::vector<NamedParameter> FSDP::in_units(std::vector<NamedParameter> parameters) const {
-  for (auto& parameter : parameters) parameter.unit = unit_of_layer_[static_cast<std::size_t>(parameter.unit)];
-  return parameters;
-}
-
-DDPXX_INLINE std::vector<FSDP::Call> FSDP::calls_of(Layers layers) const {
-  std::vector<Call> calls;
-  for (const auto* layer : layers)
-    if (const auto found = layer_index_.find(layer); found != layer_index_.end())
-      calls.push_back({static_cast<std::size_t>(unit_of_layer_[found->second]), found->second});
-  return calls;
-}
-
 DDPXX_INLINE void FSDP::gather(std::size_t unit) {
-  if (config_.check_calls && !units_[unit].whole()) check_call("gather of " + name_of(unit));
+  if (config_.check_calls && !units_[unit].whole()) check_call("gather of " + layer_units_.name_of(unit));
   units_[unit].gather();
 }
 
@@ -281,7 +249,7 @@ DDPXX_INLINE void FSDP::receive(std::size_t unit, const std::vector<at::Tensor>&
 
 DDPXX_INLINE void FSDP::reduce(std::size_t segment) {
   if (config_.check_calls)
-    check_call("reduction of " + name_of(static_cast<std::size_t>(trainable_.segments()[segment].unit)));
+    check_call("reduction of " + layer_units_.name_of(static_cast<std::size_t>(trainable_.segments()[segment].unit)));
   order_.note_reduction(segment);
   gradients_->reduce(segment, std::exchange(unreduced_[segment], {}), after_reduce());
 }
@@ -304,14 +272,6 @@ DDPXX_INLINE void FSDP::abandon() {
   for (std::size_t i = 0; i < unreduced_.size(); ++i)
     if (unreduced_[i].defined()) gradients_->give_back(i, std::exchange(unreduced_[i], {}));
   reshard_all();
-}
-
-DDPXX_INLINE std::string FSDP::name_of(std::size_t unit) const {
-  if (unit == kRoot) return "the root";
-  const auto [first, last] = std::equal_range(unit_of_layer_.begin(), unit_of_layer_.end(), static_cast<int>(unit));
-  const auto from = std::to_string(first - unit_of_layer_.begin()),
-             to = std::to_string(last - unit_of_layer_.begin() - 1);
-  return from == to ? "layer " + from : "layers " + from + " to " + to;
 }
 
 DDPXX_INLINE void FSDP::check_call(const std::string& mine) const {
