@@ -8,13 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <fcntl.h>
 #include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <sys/epoll.h>
@@ -90,7 +90,6 @@ class JobStoreServer {
   int next_timeout() const;
   void keep_deadlines();
   void accept_from(std::size_t listener);
-  void drop_oldest_newcomer();
   void pause_accepting();
   void handle(Id id, std::uint32_t events);
   /// Reads the hello of a newcomer; returns false if the connection must be closed.
@@ -114,8 +113,7 @@ class JobStoreServer {
   std::array<std::optional<Served>, 2> stores_;
   std::mutex mutex_;
   std::optional<Replacement> replacement_;  // guarded by the mutex
-  std::deque<Id> newcomers_;  // oldest first; may contain connections that have ended or have sent their hello
-  std::size_t num_newcomers_ = 0;
+  std::set<Id> newcomers_;                  // connections without a hello; the lowest id is the oldest
   Id next_id_ = 0;
   std::optional<Clock::time_point> accept_again_;
   std::thread thread_;
@@ -239,10 +237,7 @@ inline void JobStoreServer::serve() {
 inline int JobStoreServer::next_timeout() const {
   std::optional<Clock::time_point> next = accept_again_;
   const auto consider = [&](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
-  if (!newcomers_.empty()) {
-    const auto oldest = clients_.find(newcomers_.front());
-    consider(oldest == clients_.end() ? Clock::now() : oldest->second.connected + limits_.hello_time);
-  }
+  if (!newcomers_.empty()) consider(clients_.at(*newcomers_.begin()).connected + limits_.hello_time);
   for (const auto& store : stores_)
     if (const auto deadline = store ? store->requests.next_deadline() : std::nullopt) consider(*deadline);
   if (!next) return -1;
@@ -257,14 +252,8 @@ inline void JobStoreServer::keep_deadlines() {
     for (std::size_t i = 0; i < listeners_.size(); ++i)
       watch(listeners_[i].get(), kFirstListener + i, EPOLLIN, EPOLL_CTL_MOD);
   }
-  while (!newcomers_.empty()) {
-    const auto oldest = clients_.find(newcomers_.front());
-    const bool settled = oldest == clients_.end() || oldest->second.accepted;
-    if (!settled && now < oldest->second.connected + limits_.hello_time) break;
-    const Id id = newcomers_.front();
-    newcomers_.pop_front();
-    if (!settled) close(id);
-  }
+  while (!newcomers_.empty() && clients_.at(*newcomers_.begin()).connected + limits_.hello_time <= now)
+    close(*newcomers_.begin());
   for (auto& store : stores_)
     if (store) store->requests.keep_deadlines(now);
 }
@@ -278,27 +267,16 @@ inline void JobStoreServer::accept_from(std::size_t listener) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       // Without descriptors or memory the connection stays in the queue, and `epoll_wait` would report it again at
       // once.
-      if (num_newcomers_ == 0) return pause_accepting();
-      drop_oldest_newcomer();
+      if (newcomers_.empty()) return pause_accepting();
+      close(*newcomers_.begin());
       continue;
     }
-    if (num_newcomers_ >= limits_.newcomers) drop_oldest_newcomer();
+    if (!newcomers_.empty() && newcomers_.size() >= limits_.newcomers) close(*newcomers_.begin());
     const Id id = next_id_++;
     if (limits_.keep_alive) set_keep_alive(socket.get(), *limits_.keep_alive);
     watch(socket.get(), id, EPOLLIN, EPOLL_CTL_ADD);
     clients_.emplace(id, detail::StoreClient{.id = id, .socket = std::move(socket), .connected = Clock::now()});
-    newcomers_.push_back(id);
-    ++num_newcomers_;
-  }
-}
-
-inline void JobStoreServer::drop_oldest_newcomer() {
-  while (!newcomers_.empty()) {
-    const Id id = newcomers_.front();
-    newcomers_.pop_front();
-    const auto found = clients_.find(id);
-    if (found == clients_.end() || found->second.accepted) continue;
-    return close(id);
+    newcomers_.insert(id);
   }
 }
 
@@ -360,7 +338,7 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
     verdict = detail::HelloAnswer::wrong_token;
   else if (input.substr(header + token_bytes) != (*store)->credentials.run_id)
     verdict = detail::HelloAnswer::other_run;
-  else if (clients_.size() - num_newcomers_ >= limits_.clients)
+  else if (clients_.size() - newcomers_.size() >= limits_.clients)
     verdict = detail::HelloAnswer::full;
   if (verdict == detail::HelloAnswer::wrong_token) note_stranger(client, "it does not know the token of this run");
   if (verdict == detail::HelloAnswer::other_run) note_stranger(client, "it belongs to another run");
@@ -370,7 +348,7 @@ inline bool JobStoreServer::greet(detail::StoreClient& client) {
   client.accepted = true;
   client.store = static_cast<std::size_t>(store - stores_.begin());
   client.input.clear();
-  --num_newcomers_;
+  newcomers_.erase(client.id);
   return true;
 }
 
@@ -387,7 +365,7 @@ inline void JobStoreServer::note_stranger(const detail::StoreClient& client, con
 inline void JobStoreServer::close(Id id) {
   auto client = clients_.extract(id);
   if (!client) return;
-  if (!client.mapped().accepted) --num_newcomers_;
+  newcomers_.erase(id);
   requests_of(client.mapped()).end(std::move(client.mapped()));
 }
 
