@@ -25,7 +25,9 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/job_store_connection.hpp>
+#include <ddpxx/comm/job_store_protocol.hpp>
 #include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/store_hello.hpp>
 
 namespace ddpxx::strangers_test {
 namespace {

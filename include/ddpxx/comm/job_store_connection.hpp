@@ -21,6 +21,7 @@
 #include <ddpxx/comm/keep_alive.hpp>
 #include <ddpxx/comm/resolve.hpp>
 #include <ddpxx/comm/socket_address.hpp>
+#include <ddpxx/comm/store_hello.hpp>
 #include <ddpxx/comm/timed_socket.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>

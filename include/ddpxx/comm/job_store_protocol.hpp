@@ -1,9 +1,8 @@
 // ddpxx/comm/job_store_protocol.hpp — the messages between a job's store and its clients.
 //
-// A client first sends a hello: magic, protocol version, token, run id. The server answers one byte. After `accepted`
-// the client sends requests one at a time, and each gets one answer. A message is its length in four bytes, a code in
-// one byte, and fields; a number takes eight bytes, a text its length in four bytes and its own bytes. All numbers are
-// little-endian.
+// A client whose hello (store_hello.hpp) is accepted sends requests one at a time, and each gets one answer. A message
+// is its length in four bytes, a code in one byte, and fields; a number takes eight bytes, a text its length in four
+// bytes and its own bytes. All numbers are little-endian.
 #pragma once
 
 #include <bit>
@@ -14,11 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include <ddpxx/comm/store_credentials.hpp>
-
-namespace ddpxx {
-
-namespace detail {
+namespace ddpxx::detail {
 
 enum class StoreOperation : std::uint8_t {
   set = 1,
@@ -42,18 +37,6 @@ enum class StoreStatus : std::uint8_t {
   refused       ///< The request exceeds a limit of the store; the reason follows.
 };
 
-enum class HelloAnswer : std::uint8_t {
-  accepted = 'a',
-  wrong_token = 't',
-  other_run = 'r',
-  full = 'f',
-  other_version = 'v'
-};
-
-inline constexpr std::string_view kHelloMagic{"ddpxx\0\0\2", 8};  // the last byte is the version of the protocol
-inline constexpr std::size_t kHelloHeaderBytes = kHelloMagic.size() + 4;
-inline constexpr std::size_t kMaxHelloBytes = kHelloHeaderBytes + 2 * kMaxCredentialBytes;
-
 template <class Number>
 void append_number(std::string& bytes, Number number) {
   for (std::size_t i = 0; i < sizeof number; ++i) bytes += static_cast<char>((number >> (8 * i)) & 0xFFU);
@@ -66,13 +49,6 @@ Number read_number(std::string_view bytes) {
     number = static_cast<Number>(
         number | static_cast<Number>(static_cast<Number>(static_cast<unsigned char>(bytes[i])) << (8 * i)));
   return number;
-}
-
-inline std::string hello_message(const StoreCredentials& credentials) {
-  std::string bytes{kHelloMagic};
-  append_number(bytes, static_cast<std::uint16_t>(credentials.token.size()));
-  append_number(bytes, static_cast<std::uint16_t>(credentials.run_id.size()));
-  return bytes + credentials.token + credentials.run_id;
 }
 
 /// A message that is being built.
@@ -137,6 +113,4 @@ class StoreMessageReader {
   std::string_view rest_;
 };
 
-}  // namespace detail
-
-}  // namespace ddpxx
+}  // namespace ddpxx::detail

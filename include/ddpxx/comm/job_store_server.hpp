@@ -16,21 +16,20 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include <ddpxx/comm/job_store_protocol.hpp>
 #include <ddpxx/comm/keep_alive.hpp>
+#include <ddpxx/comm/secret.hpp>
 #include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/store_client.hpp>
 #include <ddpxx/comm/store_credentials.hpp>
+#include <ddpxx/comm/store_hello.hpp>
 #include <ddpxx/comm/store_limits.hpp>
 #include <ddpxx/comm/store_requests.hpp>
 #include <ddpxx/core/descriptor.hpp>
@@ -119,30 +118,10 @@ class JobStoreServer {
   std::thread thread_;
 };
 
-namespace detail {
-
-/// Whether two secrets are equal; the time depends only on their lengths.
-inline bool equal_secrets(std::string_view left, std::string_view right) {
-  if (left.size() != right.size()) return false;
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < left.size(); ++i)
-    difference |= static_cast<unsigned>(static_cast<unsigned char>(left[i]) ^ static_cast<unsigned char>(right[i]));
-  return difference == 0;
-}
-
-/// Returns `wanted`, but at most `eighths` / 8 of the descriptors that this process may have.
-inline std::size_t connections_that_fit(std::size_t wanted, std::size_t eighths) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
-  return std::min(wanted, std::max<std::size_t>(limit.rlim_cur / 8 * eighths, 1));
-}
-
-}  // namespace detail
-
 inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCredentials credentials,
                                       StoreLimits limits, Warn warn)
     : listeners_{std::move(listeners)},
-      limits_{limits},
+      limits_{detail::within_descriptors(limits)},
       warn_{std::move(warn)},
       epoll_{::epoll_create1(EPOLL_CLOEXEC)},
       stop_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
@@ -153,10 +132,6 @@ inline JobStoreServer::JobStoreServer(std::vector<Descriptor> listeners, StoreCr
   if (!epoll_ || !stop_ || !replace_)
     throw Error{Errc::peer,
                 "cannot serve the job's store: " + std::string{std::strerror(errno)} + " (limit: ulimit -n)"};
-  // Connections without a hello use at most a quarter of the descriptors, clients five eighths; the rest is for the
-  // process itself.
-  limits_.newcomers = detail::connections_that_fit(limits_.newcomers, 2);
-  limits_.clients = detail::connections_that_fit(limits_.clients, 5);
   watch(stop_.get(), kStop, EPOLLIN, EPOLL_CTL_ADD);
   watch(replace_.get(), kReplace, EPOLLIN, EPOLL_CTL_ADD);
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
@@ -302,41 +277,36 @@ inline void JobStoreServer::handle(Id id, std::uint32_t events) {
 }
 
 inline bool JobStoreServer::greet(detail::StoreClient& client) {
-  const auto length = [&](std::size_t place) {
-    return std::size_t{detail::read_number<std::uint16_t>(std::string_view{client.input}.substr(place, 2))};
-  };
-  const std::size_t header = detail::kHelloHeaderBytes, magic = detail::kHelloMagic.size();
-  std::size_t wanted = header;
-  if (client.input.size() >= header) wanted += length(magic) + length(magic + 2);
-  // Do not read bytes beyond the hello.
-  if (!client.receive(wanted)) return false;
-  const std::string_view input{client.input};
-  const auto name = detail::kHelloMagic.substr(0, magic - 1);  // the version follows
-  if (input.substr(0, name.size()) != name.substr(0, input.size())) {
-    note_stranger(client, "it is not a program of ddpxx");
-    return false;
+  using State = detail::ReceivedHello::State;
+  if (!client.receive(detail::read_hello(client.input).size)) return false;
+  const auto hello = detail::read_hello(client.input);
+  switch (hello.state) {
+    case State::incomplete:
+      return true;
+    case State::malformed:
+      return false;
+    case State::foreign:
+      note_stranger(client, "it is not a program of ddpxx");
+      return false;
+    case State::other_version: {
+      note_stranger(client, "it has another version of ddpxx");
+      const char byte = static_cast<char>(detail::HelloAnswer::other_version);
+      ::send(client.socket.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      // Read the remaining bytes, because closing a connection with unread bytes would discard the answer.
+      client.receive(detail::kMaxHelloBytes);
+      return false;
+    }
+    case State::complete:
+      break;
   }
-  if (input.size() < header) return true;
-  if (input[magic - 1] != detail::kHelloMagic.back()) {
-    note_stranger(client, "it has another version of ddpxx");
-    const char byte = static_cast<char>(detail::HelloAnswer::other_version);
-    ::send(client.socket.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    // Read the remaining bytes, because closing a connection with unread bytes would discard the answer.
-    client.receive(detail::kMaxHelloBytes);
-    return false;
-  }
-  const std::size_t token_bytes = length(magic), run_id_bytes = length(magic + 2);
-  if (token_bytes > kMaxCredentialBytes || run_id_bytes > kMaxCredentialBytes) return false;
-  if (input.size() < header + token_bytes + run_id_bytes) return true;
-
   const auto knows_token = [&](const std::optional<Served>& store) {
-    return store && detail::equal_secrets(input.substr(header, token_bytes), store->credentials.token);
+    return store && detail::equal_secrets(hello.token, store->credentials.token);
   };
   auto verdict = detail::HelloAnswer::accepted;
   const auto* const store = std::find_if(stores_.begin(), stores_.end(), knows_token);
   if (store == stores_.end())
     verdict = detail::HelloAnswer::wrong_token;
-  else if (input.substr(header + token_bytes) != (*store)->credentials.run_id)
+  else if (hello.run_id != (*store)->credentials.run_id)
     verdict = detail::HelloAnswer::other_run;
   else if (clients_.size() - newcomers_.size() >= limits_.clients)
     verdict = detail::HelloAnswer::full;

@@ -1,10 +1,12 @@
-// ddpxx/comm/secret.hpp — a random text that cannot be guessed.
+// ddpxx/comm/secret.hpp — random texts that cannot be guessed.
 #pragma once
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <sys/random.h>
 
 #include <ddpxx/core/error.hpp>
@@ -22,5 +24,18 @@ inline std::string make_secret() {
   for (const unsigned byte : bytes) text += {kHex[byte >> 4U], kHex[byte & 0xFU]};
   return text;
 }
+
+namespace detail {
+
+/// Whether two secrets are equal; the time depends only on their lengths.
+inline bool equal_secrets(std::string_view left, std::string_view right) {
+  if (left.size() != right.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < left.size(); ++i)
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(left[i]) ^ static_cast<unsigned char>(right[i]));
+  return difference == 0;
+}
+
+}  // namespace detail
 
 }  // namespace ddpxx

@@ -1,9 +1,11 @@
 // ddpxx/comm/store_limits.hpp — the limits of the clients of a job's store.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <sys/resource.h>
 
 #include <ddpxx/comm/keep_alive.hpp>
 
@@ -28,6 +30,19 @@ namespace detail {
 
 /// Memory of a key in addition to its bytes.
 inline constexpr std::size_t kBytesPerKey = 64;
+
+/// Returns `limits` with fewer connections where this process may have few descriptors: connections without a hello use
+/// at most a quarter of them, clients five eighths; the rest is for the process itself.
+inline StoreLimits within_descriptors(StoreLimits limits) {
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0 || descriptors.rlim_cur == RLIM_INFINITY) return limits;
+  const auto at_most = [&](std::size_t wanted, std::size_t eighths) {
+    return std::min(wanted, std::max<std::size_t>(descriptors.rlim_cur / 8 * eighths, 1));
+  };
+  limits.newcomers = at_most(limits.newcomers, 2);
+  limits.clients = at_most(limits.clients, 5);
+  return limits;
+}
 
 }  // namespace detail
 
