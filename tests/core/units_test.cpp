@@ -157,17 +157,5 @@ TEST(ByteText, IsShortAndBinary) {
   EXPECT_EQ(bytes_text(std::numeric_limits<std::uint64_t>::max()), "16777216 TiB");
 }
 
-TEST(SecondsText, NamesTwoUnitsAtMost) {
-  EXPECT_EQ(seconds_text(0.35), "350 ms");
-  EXPECT_EQ(seconds_text(0.9996), "1.0 s");
-  EXPECT_EQ(seconds_text(3.21), "3.2 s");
-  EXPECT_EQ(seconds_text(59.96), "1m 0s");
-  EXPECT_EQ(seconds_text(250), "4m 10s");
-  EXPECT_EQ(seconds_text(7500), "2h 5m");
-  EXPECT_EQ(seconds_text(86400.0 * 3 + 3600 * 4), "3d 4h");
-  EXPECT_EQ(seconds_text(-1), "-");
-  EXPECT_EQ(seconds_text(std::numeric_limits<double>::infinity()), "-");
-}
-
 }  // namespace
 }  // namespace ddpxx::units_test

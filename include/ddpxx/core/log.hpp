@@ -46,8 +46,6 @@ class Log {
   }
   void warn(std::string_view text) const { write(LogLevel::warning, harmless(text)); }
 
-  int rank() const noexcept { return rank_; }
-
  private:
   void write(LogLevel level, const std::string& text) const;
 

@@ -55,9 +55,6 @@ std::optional<double> parse_seconds(std::string_view text);
 /// A size for the reader: `25 MiB`, `1.5 GiB`, `512 B`.
 std::string bytes_text(std::uint64_t bytes);
 
-/// A duration for the reader: `350 ms`, `3.2 s`, `4m 10s`, `2h 5m`, `3d 4h`.
-std::string seconds_text(double seconds);
-
 template <std::floating_point Real>
 std::optional<Real> to_real(const Decimal& number) {
   if (number.digits.empty()) return number.negative ? -Real{0} : Real{0};

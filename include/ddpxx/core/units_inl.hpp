@@ -203,17 +203,4 @@ DDPXX_INLINE std::string bytes_text(std::uint64_t bytes) {
   return text + kNames[power];
 }
 
-DDPXX_INLINE std::string seconds_text(double seconds) {
-  if (!(seconds >= 0) || std::isinf(seconds)) return "-";
-  if (seconds < 0.9995) return detail::fixed(seconds * 1e3, 0) + " ms";
-  if (seconds < 59.95) return detail::fixed(seconds, 1) + " s";
-  const auto whole = static_cast<std::int64_t>(std::min(std::round(seconds), 9e15));
-  const auto pair = [](std::int64_t large, const char* large_unit, std::int64_t small, const char* small_unit) {
-    return std::to_string(large) + large_unit + ' ' + std::to_string(small) + small_unit;
-  };
-  if (whole < 3600) return pair(whole / 60, "m", whole % 60, "s");
-  if (whole < 86400) return pair(whole / 3600, "h", whole % 3600 / 60, "m");
-  return pair(whole / 86400, "d", whole % 86400 / 3600, "h");
-}
-
 }  // namespace ddpxx
