@@ -23,7 +23,7 @@
 #include <ddpxx/observe/csv_file.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/observer.hpp>
-#include <ddpxx/observe/rank_time.hpp>
+#include <ddpxx/observe/step_numbers.hpp>
 
 namespace ddpxx {
 
@@ -129,32 +129,7 @@ DDPXX_INLINE void CsvFile::on_begin(const RunBegan& run) {
 
 DDPXX_INLINE Verdict CsvFile::on_step(const StepDone& event) {
   Cells cells;
-  cells.add("step", event.step);
-  cells.add("epoch", event.epoch);
-  cells.add("loss", event.loss);
-  cells.add("grad_norm", event.grad_norm);
-  cells.add("lr", event.learning_rate);
-  cells.add("tokens_per_second", event.tokens_per_second);
-  cells.add("step_ms", event.step_ms);
-  cells.add("peak_memory_bytes", event.peak_memory_bytes);
-  cells.add("state_bytes", event.state_bytes);
-  cells.add("samples", event.samples);
-  cells.add("tokens", event.tokens);
-  if (event.loss_scale) cells.add("loss_scale", *event.loss_scale);
-  if (event.skipped_steps) cells.add("skipped_steps", *event.skipped_steps);
-  if (event.gpu) {
-    cells.add("gpu_allocated_bytes", event.gpu->allocated_bytes);
-    cells.add("gpu_reserved_bytes", event.gpu->reserved_bytes);
-    cells.add("gpu_peak_bytes", event.gpu->peak_bytes);
-    cells.add("gpu_retries", event.gpu->retries);
-  }
-  if (!event.rank_times.empty()) {
-    const auto spread = spread_of(event.rank_times);
-    cells.add("slowest_rank", spread.slowest_rank);
-    cells.add("slowest_rank_ms", spread.slowest_ms);
-    cells.add("median_rank_ms", spread.median_ms);
-  }
-  for (const auto& metric : event.metrics) cells.add(metric.name, metric.value);
+  detail::for_each_number(event, [&](const std::string& name, auto number) { cells.add(name, number); });
   write(cells, event.at, event.metrics);
   return Verdict::go_on;
 }

@@ -17,7 +17,7 @@
 #include <ddpxx/observe/json_row.hpp>
 #include <ddpxx/observe/metrics_file.hpp>
 #include <ddpxx/observe/observer.hpp>
-#include <ddpxx/observe/rank_time.hpp>
+#include <ddpxx/observe/step_numbers.hpp>
 
 namespace ddpxx {
 
@@ -72,33 +72,7 @@ DDPXX_INLINE void MetricsFile::on_begin(const RunBegan& run) {
 
 DDPXX_INLINE Verdict MetricsFile::on_step(const StepDone& event) {
   JsonRow row;
-  row.add("step", event.step)
-      .add("epoch", event.epoch)
-      .add("loss", event.loss)
-      .add("grad_norm", event.grad_norm)
-      .add("lr", event.learning_rate)
-      .add("tokens_per_second", event.tokens_per_second)
-      .add("step_ms", event.step_ms)
-      .add("peak_memory_bytes", event.peak_memory_bytes)
-      .add("state_bytes", event.state_bytes)
-      .add("samples", event.samples)
-      .add("tokens", event.tokens)
-      .add("time", event.at.time)
-      .add("elapsed", event.at.elapsed);
-  if (event.loss_scale) row.add("loss_scale", *event.loss_scale);
-  if (event.skipped_steps) row.add("skipped_steps", *event.skipped_steps);
-  if (event.gpu)
-    row.add("gpu_allocated_bytes", event.gpu->allocated_bytes)
-        .add("gpu_reserved_bytes", event.gpu->reserved_bytes)
-        .add("gpu_peak_bytes", event.gpu->peak_bytes)
-        .add("gpu_retries", event.gpu->retries);
-  if (!event.rank_times.empty()) {
-    const auto spread = spread_of(event.rank_times);
-    row.add("slowest_rank", spread.slowest_rank)
-        .add("slowest_rank_ms", spread.slowest_ms)
-        .add("median_rank_ms", spread.median_ms);
-  }
-  for (const auto& metric : event.metrics) row.add(metric.name, metric.value);
+  detail::for_each_number(event, [&](std::string_view name, auto number) { row.add(name, number); });
   file_.append(row.line());
   return Verdict::go_on;
 }
