@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ddpxx/comm/connect_config.hpp>
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/char_dataset_config.hpp>

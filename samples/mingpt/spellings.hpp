@@ -8,10 +8,10 @@
 #include <string_view>
 #include <system_error>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/raw_value.hpp>
 #include <ddpxx/config/text.hpp>
-#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/environment.hpp>
 
 /// nanoGPT's decay_lr: a warm-up and a cosine, or a constant rate from the first step to the last.

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/files/argument_value.hpp>
 #include <ddpxx/config/line/arguments.hpp>
 #include <ddpxx/config/walk.hpp>

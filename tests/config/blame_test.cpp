@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/files/python_file.hpp>
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/fill/blame.hpp>

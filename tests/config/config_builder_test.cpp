@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/fill/parsing.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/text.hpp>
 #include <ddpxx/core/describe.hpp>
 

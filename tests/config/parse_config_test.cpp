@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/text/synonyms.hpp>
 #include <ddpxx/core/describe.hpp>

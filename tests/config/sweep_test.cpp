@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/config/table/secret_key.hpp>
 #include <ddpxx/config/text/sweep_value.hpp>

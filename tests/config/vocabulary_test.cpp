@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/print.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/files/problem_json.hpp>
 #include <ddpxx/config/files/yaml.hpp>
 #include <ddpxx/config/fill/config_builder.hpp>

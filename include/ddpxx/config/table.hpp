@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/raw_value.hpp>

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/table.hpp>

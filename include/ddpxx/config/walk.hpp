@@ -12,6 +12,7 @@
 
 #include <boost/pfr/core_name.hpp>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/config_struct.hpp>
 #include <ddpxx/config/table.hpp>

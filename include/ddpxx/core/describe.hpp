@@ -49,6 +49,7 @@
 #include <variant>
 #include <vector>
 
+#include <ddpxx/core/range.hpp>
 #include <ddpxx/core/setting.hpp>
 
 namespace ddpxx {
@@ -56,46 +57,6 @@ namespace ddpxx {
 /// What a number counts. `bytes` also reads `25MiB` and `2GB`, `seconds` also `10m` and `1h30m`; the rest is for the
 /// reader.
 enum class Unit { none, bytes, seconds, steps, epochs, samples, tokens, characters, ranks, threads };
-
-struct Bound {
-  double value = 0;
-  bool open = false;  ///< The value itself is not allowed.
-};
-
-/// A std::chrono duration.
-template <class T>
-concept DurationLike = requires(const T& duration) {
-  typename T::period;
-  duration.count();
-};
-
-/// Where a range ends: a number; or a std::chrono duration, which stands for its seconds.
-struct BoundValue {
-  double value;
-
-  // Implicit, so that a range reads above(0), below(1h).
-  constexpr BoundValue(double number) : value{number} {}  // NOLINT(google-explicit-constructor)
-  template <DurationLike Duration>
-  constexpr BoundValue(Duration duration)  // NOLINT(google-explicit-constructor)
-      : value{static_cast<double>(duration.count()) * static_cast<double>(Duration::period::num) /
-              static_cast<double>(Duration::period::den)} {}
-};
-
-/// The numbers a field takes, or the durations. Without a bound on that side an infinity is refused;
-/// `at_most(infinity)` allows it, but of a duration, which has none. NaN is never taken.
-struct Range {
-  std::optional<Bound> low{};
-  std::optional<Bound> high{};
-  bool is_of_time = false;  ///< The field is a std::chrono duration, and the bounds are seconds.
-};
-
-constexpr Range above(BoundValue low) { return {.low = Bound{low.value, true}}; }
-constexpr Range at_least(BoundValue low) { return {.low = Bound{low.value, false}}; }
-constexpr Range below(BoundValue high) { return {.high = Bound{high.value, true}}; }
-constexpr Range at_most(BoundValue high) { return {.high = Bound{high.value, false}}; }
-constexpr Range between(BoundValue low, BoundValue high) {
-  return {.low = Bound{low.value, false}, .high = Bound{high.value, false}};
-}
 
 /// The texts a string field takes; or the names of a variant's alternatives, in the order of its types.
 struct Choices {
@@ -140,41 +101,6 @@ struct FieldError {
   std::string field;
   std::string text;
   Severity severity = Severity::error;
-};
-
-/// What a value that is written for an alias is where the alias leads, or why it has no place there; `notice` is said
-/// where it is taken. With `keeps_earlier` the value is taken only if no earlier source has set the setting.
-struct Translation {
-  std::string value{};
-  std::string problem{};
-  std::string notice{};
-  bool keeps_earlier = false;
-};
-
-/// Another spelling of a key or of a whole group: `Alias{"gpt_config", "model"}`; a root config lists them in
-/// `static constexpr auto aliases()`. The most specific one wins; what it leads to may be an alias again. `translate`
-/// is for a value that means something else: `Alias{"decay_lr", "optimizer.schedule", schedule_of}`.
-struct Alias {
-  std::string_view key;
-  std::string_view leads_to;
-  Translation (*translate)(std::string_view value) = nullptr;
-};
-
-/// What another program sets where a config file of its own says nothing: lies beneath all files as soon as one of them
-/// is a Python file. A root config gives it as `static constexpr FileDefaults python_defaults()`.
-struct FileDefaults {
-  std::string_view name;    ///< As messages show it.
-  std::string_view yaml;    ///< In the keys of the config, or in aliases.
-  std::string_view notice;  ///< What is said of each Python file.
-};
-
-/// A key or group that is accepted and not applied, with one notice that says why; a root config lists them in
-/// `static constexpr auto ignored()`. Where `only` names values, they are what happens anyway, and others are refused:
-/// `Ignored{"bias", "every layer has one", choices("true")}`.
-struct Ignored {
-  std::string_view key;
-  std::string_view reason;
-  Choices only{};
 };
 
 /// A value of an enum and the text that stands for it; the first text of a value is the one that is printed.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/fill/references.hpp>
 #include <ddpxx/config/fill/source_overrides.hpp>
@@ -24,7 +25,6 @@
 #include <ddpxx/config/text/interpolation.hpp>
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/text/sweep_value.hpp>
-#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/sweep.hpp>
 
 namespace ddpxx::detail {

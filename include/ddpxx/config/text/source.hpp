@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/raw_value.hpp>
 #include <ddpxx/config/text.hpp>
-#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/utf8.hpp>
 
