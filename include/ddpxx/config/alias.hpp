@@ -8,8 +8,9 @@
 
 namespace ddpxx {
 
-/// What a value that is written for an alias is where the alias leads, or why it has no place there; `notice` is said
-/// where it is taken. With `keeps_earlier` the value is taken only if no earlier source has set the setting.
+/// The result of translating a value that was given for an alias: the value for the setting that the alias leads to
+/// (`value`), or the reason why there is none (`problem`). `notice` is logged when the value is used. With
+/// `keeps_earlier` the value is used only if no earlier source has set the setting.
 struct Translation {
   std::string value{};
   std::string problem{};
@@ -26,8 +27,9 @@ struct Alias {
   Translation (*translate)(std::string_view value) = nullptr;
 };
 
-/// What another program sets where a config file of its own says nothing: lies beneath all files as soon as one of them
-/// is a Python file. A root config gives it as `static constexpr FileDefaults python_defaults()`.
+/// Defaults of the program whose Python config files are read, as YAML. They apply, below the values of all files, if
+/// at least one of the files is a Python file. A root config gives them as `static constexpr FileDefaults
+/// python_defaults()`.
 struct FileDefaults {
   std::string_view name;    ///< As messages show it.
   std::string_view yaml;    ///< In the keys of the config, or in aliases.
@@ -35,8 +37,8 @@ struct FileDefaults {
 };
 
 /// A key or group that is accepted and not applied, with one notice that says why; a root config lists them in
-/// `static constexpr auto ignored()`. Where `only` names values, they are what happens anyway, and others are refused:
-/// `Ignored{"bias", "every layer has one", choices("true")}`.
+/// `static constexpr auto ignored()`. If `only` lists values, these are accepted, since they describe what happens
+/// anyway; any other value is an error: `Ignored{"bias", "every layer has one", choices("true")}`.
 struct Ignored {
   std::string_view key;
   std::string_view reason;

@@ -222,8 +222,8 @@ constexpr void add_fact(FieldFacts& facts, const Resets<ResetOwner>& resets) {
 /// What `Member` means, followed by facts in any order: a range, choices(...), a Unit, a Resume policy, an Output,
 /// resets<...>(), secret(), was("...").
 ///
-/// consteval, as nothing of it may reach the linker: g++ gives it one name for all members of one name that structs of
-/// one name have in the unnamed namespaces of different files.
+/// consteval: the lambda must not get a symbol. g++ gives equal symbols to such lambdas of different files if the
+/// structs are in unnamed namespaces and have equal names, and the linker would keep one of them.
 template <auto Member, class... Facts>
 consteval auto field(std::string_view help, Facts... facts) {
   using Parts = detail::MemberParts<decltype(Member)>;

@@ -64,7 +64,8 @@ inline std::string first_line(const std::exception& error) {
 
 namespace detail {
 
-/// LibTorch's allocator says so in a text. Where no memory is left for the text either, it is cut off.
+/// Whether the text of an exception says that memory ran out, as that of LibTorch's allocator does. The text is cut off
+/// if there is no memory for it.
 inline bool tells_of_memory(std::string_view text) {
   constexpr std::string_view kAllocator = "[enforce fail at alloc_cpu.cpp", kShortest = "[enforce fail";
   return text.find("out of memory") != text.npos || text.find("allocate memory") != text.npos ||

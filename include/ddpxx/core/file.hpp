@@ -101,7 +101,7 @@ std::string read_file(const std::filesystem::path& path, Errc code,
 
 /// Replaces the file, or makes it, by what `write_content(File&)` writes; nothing but that file grows in memory.
 /// A reader finds the old file or the new one, whole, at any moment, even after a kill or a loss of power.
-/// What killed writers of this file left behind is swept away first.
+/// Temporary files that killed writers of this file have left are removed first.
 /// Errors  `storage`; the old file is then intact, unless the text says that the new one is in place.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(File&)>& write_content);
 
@@ -129,7 +129,8 @@ namespace detail {
 /// Whether the path is a name of the file with this status; a symbolic link to the file is none.
 bool is_name_of(const struct ::stat& file, const std::filesystem::path& path);
 
-/// A file under a temporary name, which goes with it unless it was published.
+/// A file under a temporary name. The destructor removes this name; a published file stays under the name of its
+/// target.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::filesystem::path& target);
@@ -146,7 +147,7 @@ class TemporaryFile {
 
   bool is_this(const std::filesystem::path& target) const;
 
-  /// Unlinks what no living process holds locked: a killed writer's lock went with it.
+  /// Removes the temporary files of `target` that no running process has locked; the lock of a killed process is gone.
   static void sweep_beside(const std::filesystem::path& target, const std::filesystem::path& folder);
   static void unlink_if_left(const std::filesystem::path& path);
 
@@ -168,7 +169,7 @@ class TemporaryFile {
   bool published_ = false;
 };
 
-/// Makes the folder's list of names last. Some file systems cannot (EINVAL), and then need not.
+/// Brings the folder's entries to the disk (fsync). EINVAL is not an error: the file system does not support this.
 void sync_folder(const std::filesystem::path& folder, const std::filesystem::path& target);
 
 }  // namespace detail

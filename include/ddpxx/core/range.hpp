@@ -29,8 +29,8 @@ struct BoundValue {
               static_cast<double>(Duration::period::den)} {}
 };
 
-/// The numbers a field takes, or the durations. Without a bound on that side an infinity is refused;
-/// `at_most(infinity)` allows it, but of a duration, which has none. NaN is never taken.
+/// The values that a field accepts. Infinity is accepted only if a bound allows it, as `at_most(infinity)` does; a
+/// duration is never infinite. NaN is never accepted.
 struct Range {
   std::optional<Bound> low{};
   std::optional<Bound> high{};

@@ -19,6 +19,7 @@ namespace ddpxx::detail {
 ///     refusedA   why agent A cannot take part
 ///     round      the number of the last round that has begun
 ///     planR      round R, or the end of the run in its place
+///     waitsR     is set when too few agents are there to start the round after R
 ///     stopR/N    the Nth reason for which the ranks of round R are to stop and save
 ///     endR       is set when the ranks of round R are to end at once; its value says why
 ///     killR      is set when they are to be killed
