@@ -8,6 +8,7 @@
 #include <ddpxx/comm/group_inl.hpp>
 #include <ddpxx/comm/hosts_inl.hpp>
 #include <ddpxx/comm/link_time_inl.hpp>
+#include <ddpxx/comm/meeting_inl.hpp>
 #include <ddpxx/comm/on_every_rank_inl.hpp>
 #include <ddpxx/comm/on_rank_zero_inl.hpp>
 #include <ddpxx/comm/pending_inl.hpp>

@@ -30,7 +30,7 @@
 #include <ddpxx/comm/device.hpp>
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/listen.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/meeting.hpp>
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/socket_address.hpp>

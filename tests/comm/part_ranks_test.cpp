@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/meeting.hpp>
 #include <ddpxx/comm/part_ranks.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
 
 namespace ddpxx::part_ranks_test {
 namespace {

@@ -26,8 +26,8 @@
 
 #include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/meeting.hpp>
 #include <ddpxx/comm/nccl.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/wait_clock.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/add_norm.hpp>

@@ -4,7 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <ddpxx/comm/group.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/meeting.hpp>
 
 namespace ddpxx {
 

@@ -12,9 +12,9 @@
 
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/meeting.hpp>
 #include <ddpxx/comm/own_addresses.hpp>
 #include <ddpxx/comm/pipe_signal_scope.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/resolve.hpp>
 #include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/thread_limit.hpp>
@@ -94,13 +94,13 @@ inline c10::intrusive_ptr<c10d::Backend> gloo_backend(const Meeting& meeting) {
     backend->setTimeout(meeting.collective_timeout);
     return backend;
   } catch (Error& error) {
-    throw error.with("rank", meeting.number.value_or(meeting.rank));
+    throw error.with("rank", meeting.rank_in_run());
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, (meeting.checked ? "the ranks met at " + meeting.host + " but"
                                              : "a rank never came to " + meeting.host + ", or the ranks") +
                                 " cannot reach each other over Gloo: a rank died meanwhile, a firewall is between "
                                 "them, or GLOO_SOCKET_IFNAME must name the interface to use"}
-        .with("rank", meeting.number.value_or(meeting.rank))
+        .with("rank", meeting.rank_in_run())
         .with("cause", harmless(first_line(cause)));
   }
 }

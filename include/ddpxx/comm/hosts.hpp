@@ -3,7 +3,7 @@
 #pragma once
 
 #include <ddpxx/comm/group.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/meeting.hpp>
 
 namespace ddpxx {
 

@@ -17,7 +17,7 @@
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/hosts.hpp>
 #include <ddpxx/comm/hosts_backend.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
+#include <ddpxx/comm/meeting.hpp>
 #include <ddpxx/comm/shared_collectives.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/shared_memory_inl.hpp>

@@ -20,8 +20,8 @@
 
 #include <ddpxx/comm/connect_options.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/meeting.hpp>
 #include <ddpxx/comm/part_ranks.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/comm/within.hpp>
 #include <ddpxx/core/error.hpp>
@@ -111,10 +111,10 @@ inline Group connect_nccl(const Meeting& meeting, at::Device device) {
                    return connect_nccl(meeting.part(std::move(store), rank, size), device);
                  }};
   } catch (Error& error) {
-    throw error.with("rank", meeting.number.value_or(meeting.rank)).with("device", device.str());
+    throw error.with("rank", meeting.rank_in_run()).with("device", device.str());
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, "the ranks met but cannot reach each other over NCCL"}
-        .with("rank", meeting.number.value_or(meeting.rank))
+        .with("rank", meeting.rank_in_run())
         .with("device", device.str())
         .with("cause", first_line(cause));
   }

@@ -20,8 +20,8 @@
 #include <ddpxx/comm/collective_queue.hpp>
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/group.hpp>
+#include <ddpxx/comm/meeting.hpp>
 #include <ddpxx/comm/peer_processes.hpp>
-#include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/shared_collectives.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/shared_memory_backend.hpp>
@@ -67,7 +67,7 @@ class SharedMemoryMeeting {
     const auto hosts = exchange_texts(*meeting_, "shm/host",
                                       namespace_name("pid") + ' ' + std::to_string(::getpid()) + ' ' +
                                           std::to_string(segment_ ? segment_->fd() : -1) + ' ' +
-                                          std::to_string(meeting_->number.value_or(meeting_->rank)));
+                                          std::to_string(meeting_->rank_in_run()));
     if (const auto reason = read(hosts); !reason.empty()) return NoSharedMemory{reason};
     if (trouble.empty()) trouble = trouble_of([&] { open(); });
     // The segment of rank 0 stays open until all have opened it.
@@ -156,11 +156,11 @@ inline std::variant<Group, NoSharedMemory> try_shared_memory(const Meeting& meet
                    return connect_part(meeting.part(std::move(store), rank, size));
                  }};
   } catch (Error& error) {
-    throw error.with("rank", meeting.number.value_or(meeting.rank));
+    throw error.with("rank", meeting.rank_in_run());
   } catch (const std::exception& cause) {
     throw Error{Errc::peer, "the ranks met at " + meeting.host +
                                 " but did not all come to share memory: a rank died meanwhile, or is very slow"}
-        .with("rank", meeting.number.value_or(meeting.rank))
+        .with("rank", meeting.rank_in_run())
         .with("cause", harmless(first_line(cause)));
   }
 }
