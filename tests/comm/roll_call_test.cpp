@@ -14,20 +14,12 @@
 #include <ddpxx/comm/listen.hpp>
 #include <ddpxx/comm/rank_introduction.hpp>
 #include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/comm/waiting_line.hpp>
 
 namespace ddpxx::roll_call_test {
 namespace {
 
 using std::chrono::milliseconds;
-
-TEST(NumberList, JoinsRunsAndCutsALongList) {
-  EXPECT_EQ(number_list({3}), "3");
-  EXPECT_EQ(number_list({1, 2}), "1, 2");
-  EXPECT_EQ(number_list({0, 2, 3, 4, 7}), "0, 2-4, 7");
-  std::vector<int> odd;
-  for (int i = 0; i < 1000; ++i) odd.push_back(2 * i + 1);
-  EXPECT_THAT(number_list(odd), testing::EndsWith(", 39 and 980 more"));
-}
 
 /// The log lines of rank `number` of four while it waits; ranks 0 and 2 have arrived, the others never do.
 std::vector<std::string> lines_of(int number) {

@@ -22,9 +22,9 @@
 #include <ddpxx/comm/group.hpp>
 #include <ddpxx/comm/meeting.hpp>
 #include <ddpxx/comm/part_ranks.hpp>
-#include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/comm/within.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/number_list.hpp>
 
 namespace ddpxx {
 

@@ -37,6 +37,7 @@
 #include <ddpxx/comm/store_limits.hpp>
 #include <ddpxx/comm/time_limit.hpp>
 #include <ddpxx/comm/torchrun_roll_call.hpp>
+#include <ddpxx/comm/waiting_line.hpp>
 #include <ddpxx/comm/within.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>

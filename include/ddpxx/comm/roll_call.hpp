@@ -4,45 +4,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ddpxx/comm/job_store_connection.hpp>
+#include <ddpxx/comm/waiting_line.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
-#include <ddpxx/core/log.hpp>
+#include <ddpxx/core/number_list.hpp>
 
 namespace ddpxx {
-
-/// Decides when a waiting process logs a line: after `first`, and then after every `next`.
-class WaitingLine {
- public:
-  using Clock = std::chrono::steady_clock;
-
-  explicit WaitingLine(std::chrono::milliseconds first = std::chrono::seconds{10},
-                       std::chrono::milliseconds next = std::chrono::seconds{30})
-      : next_{next}, due_{started_ + first} {}
-
-  Clock::time_point due() const noexcept { return due_; }
-  /// Whether a line is due; if so, also sets when the next one is due.
-  bool take() {
-    if (Clock::now() < due_) return false;
-    due_ = Clock::now() + next_;
-    return true;
-  }
-  /// "12 of 300 s".
-  std::string time_of(std::chrono::milliseconds limit) const {
-    const auto seconds = [](auto time) { return std::chrono::duration_cast<std::chrono::seconds>(time).count(); };
-    return std::to_string(seconds(Clock::now() - started_)) + " of " + std::to_string(seconds(limit)) + " s";
-  }
-
- private:
-  Clock::time_point started_ = Clock::now();
-  std::chrono::milliseconds next_;
-  Clock::time_point due_;
-};
 
 /// One process's part in a roll call.
 struct RollCall {
@@ -57,9 +31,6 @@ struct RollCall {
   std::function<void(const std::string&)> say = {};  ///< Receives the log lines that name the missing processes.
   WaitingLine line{};
 };
-
-/// The ascending numbers as text, such as "1, 2, 5-9". A long list is shortened.
-std::string number_list(const std::vector<int>& numbers);
 
 namespace detail {
 
@@ -144,22 +115,6 @@ Roll call_roll(Store& store, RollCall call) {
     detail::report_missing(call, {result.missing.begin(), result.missing.end()});
   }
   return {store.multi_get(keys, std::max(call.deadline, Clock::now() + JobStoreConnection::kAnswerTime)), prefix};
-}
-
-inline std::string number_list(const std::vector<int>& numbers) {
-  constexpr int kMaxParts = 20;
-  std::string text;
-  int parts = 0;
-  for (std::size_t first = 0; first < numbers.size();) {
-    if (parts++ == kMaxParts) return text + " and " + std::to_string(numbers.size() - first) + " more";
-    std::size_t last = first;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (last == first + 1) last = first;  // writes "1, 2" instead of "1-2"
-    text += (text.empty() ? "" : ", ") + std::to_string(numbers[first]);
-    if (last > first) text += '-' + std::to_string(numbers[last]);
-    first = last + 1;
-  }
-  return text;
 }
 
 }  // namespace ddpxx

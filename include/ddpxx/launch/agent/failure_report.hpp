@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/number_list.hpp>
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
 #include <ddpxx/launch/output_plan.hpp>

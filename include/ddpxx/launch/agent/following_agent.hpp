@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include <ddpxx/comm/roll_call.hpp>
+#include <ddpxx/comm/waiting_line.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/launch/agent/agent_link.hpp>

@@ -12,10 +12,11 @@
 #include <variant>
 #include <vector>
 
-#include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/comm/secret.hpp>
+#include <ddpxx/comm/waiting_line.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/number_list.hpp>
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/agent/agent_link.hpp>
 #include <ddpxx/launch/agent/agents_store.hpp>

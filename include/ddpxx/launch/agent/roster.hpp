@@ -27,23 +27,15 @@ class Roster {
 
   /// The numbers of all agents that have come.
   std::vector<int> all() const {
-    std::vector<int> agents;
-    for (const auto& [number, member] : members_) agents.push_back(number);
-    return agents;
+    return numbers_of([](const Member&) { return true; });
   }
   /// The numbers of the agents that are there.
   std::vector<int> living() const {
-    std::vector<int> agents;
-    for (const auto& [number, member] : members_)
-      if (!member.is_lost) agents.push_back(number);
-    return agents;
+    return numbers_of([](const Member& member) { return !member.is_lost; });
   }
   /// The numbers of the agents that have ended.
   std::vector<int> lost() const {
-    std::vector<int> agents;
-    for (const auto& [number, member] : members_)
-      if (member.is_lost) agents.push_back(number);
-    return agents;
+    return numbers_of([](const Member& member) { return member.is_lost; });
   }
   /// The numbers of the next agents that may come.
   std::vector<int> awaited(int count) const {
@@ -67,6 +59,14 @@ class Roster {
     NodeFacts facts;
     bool is_lost = false;
   };
+
+  template <class Predicate>
+  std::vector<int> numbers_of(const Predicate& belongs) const {
+    std::vector<int> agents;
+    for (const auto& [number, member] : members_)
+      if (belongs(member)) agents.push_back(number);
+    return agents;
+  }
 
   AgentsStore& store_;
   const LaunchPlan& plan_;

@@ -12,7 +12,6 @@
 #include <variant>
 #include <vector>
 
-#include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/signal_name.hpp>

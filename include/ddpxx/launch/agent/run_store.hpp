@@ -21,10 +21,10 @@
 #include <ddpxx/comm/job_store_server.hpp>
 #include <ddpxx/comm/listen.hpp>
 #include <ddpxx/comm/resolve.hpp>
-#include <ddpxx/comm/roll_call.hpp>
 #include <ddpxx/comm/secret.hpp>
 #include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/comm/store_limits.hpp>
+#include <ddpxx/comm/waiting_line.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
