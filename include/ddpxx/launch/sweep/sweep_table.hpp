@@ -82,17 +82,6 @@ inline std::vector<SweepRow> metric_rows(std::span<const SweepJob> jobs, const S
   return rows;
 }
 
-/// The jobs with the metric that the table compares, whose name is put into `name`: `metric`, or if that is empty
-/// val_loss if a job has it, else loss.
-inline std::vector<SweepRow> compared_rows(std::span<const SweepJob> jobs, const SweepFolder& folder,
-                                           const std::string& metric, std::string& name) {
-  const auto has_metric = [](const SweepRow& row) { return row.metric.has_value(); };
-  name = metric.empty() ? "val_loss" : metric_name(metric);
-  auto rows = metric_rows(jobs, folder, name);
-  if (metric.empty() && std::ranges::none_of(rows, has_metric)) rows = metric_rows(jobs, folder, name = "loss");
-  return rows;
-}
-
 /// The cells as a table whose columns are as wide as their widest cells.
 inline std::string aligned(const std::vector<std::vector<std::string>>& cells) {
   std::vector<std::size_t> widths(cells.front().size());
@@ -146,7 +135,12 @@ inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const s
                                const SweepFolder& folder, const std::string& metric) {
   const double sign = metric.starts_with('-') ? -1 : 1;
   std::string name;
-  auto rows = compared_rows(jobs, folder, metric, name);
+  std::vector<SweepRow> rows;
+  for (const auto& candidate : metric_names(metric)) {
+    name = candidate;
+    rows = metric_rows(jobs, folder, name);
+    if (std::ranges::any_of(rows, [](const SweepRow& row) { return row.metric.has_value(); })) break;
+  }
   const auto compares = [&](const SweepRow& row) {
     return row.metric && statuses[row.job] && statuses[row.job]->code == 0;
   };
