@@ -70,6 +70,9 @@ TEST_P(Collectives, ReduceScatterAndAllGatherAreInverse) {
         auto piece = at::zeros({3});
         reduce_scatter(piece, at::arange(6, at::kFloat), group);
         EXPECT_TRUE(at::equal(piece, 2 * at::arange(3 * group.rank(), 3 * group.rank() + 3, at::kFloat)));
+        auto rows = at::zeros({2, 2});
+        reduce_scatter(rows, at::arange(8, at::kFloat), group);
+        EXPECT_TRUE(at::equal(rows.flatten(), 2 * at::arange(4 * group.rank(), 4 * group.rank() + 4, at::kFloat)));
         auto whole = at::zeros({6});
         all_gather(whole, piece, group);
         EXPECT_TRUE(at::equal(whole, 2 * at::arange(6, at::kFloat)));

@@ -94,10 +94,9 @@ DDPXX_INLINE Pending start_reduce_scatter(at::Tensor output, at::Tensor input, c
     auto received = detail::byte_view(pieces), sent = detail::byte_view(input);
     std::vector<std::int64_t> even;
     auto work = backend->alltoall_base(received, sent, even, even);
-    auto add = [output, pieces = pieces.view({group.size(), output.numel()})]() mutable {
+    auto add = [output, pieces = pieces.view({group.size(), output.numel()})] {
       const c10::NoGradGuard no_grad;
-      output.copy_(pieces[0]);
-      for (std::int64_t rank = 1; rank < pieces.size(0); ++rank) output.add_(pieces[rank]);
+      detail::sum_rows(output, pieces);
     };
     return {std::move(work), call, std::move(add), group.wait_clock()};
   } catch (const std::exception& cause) {

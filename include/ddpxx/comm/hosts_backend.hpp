@@ -119,9 +119,7 @@ class HostsBackend final : public c10d::Backend {
       across.run(shared, [&](c10d::Backend& backend) {
         return backend.alltoall_base(received_bytes, sent_bytes, even, even, c10d::AllToAllOptions{});
       });
-      const auto result = output.view({-1});
-      result.copy_(received[0]);
-      for (std::int64_t host = 1; host < across.hosts; ++host) result.add_(received[host]);
+      sum_rows(output, received);
     });
   }
   WorkRef _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {

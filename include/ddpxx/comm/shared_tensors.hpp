@@ -116,6 +116,13 @@ inline at::Tensor byte_view(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView no_graph;
   return elements_of(tensor).view(at::kByte);
 }
+/// Puts the sum of the rows, which are added in their order, into `output`. It is dense, and has as many elements as a
+/// row.
+inline void sum_rows(const at::Tensor& output, const at::Tensor& rows) {
+  const auto sum = output.view({-1});
+  sum.copy_(rows[0]);
+  for (std::int64_t row = 1; row < rows.size(0); ++row) sum.add_(rows[row]);
+}
 inline std::byte* memory_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 inline std::ptrdiff_t memory_size(const at::Tensor& tensor) { return static_cast<std::ptrdiff_t>(tensor.nbytes()); }
 
