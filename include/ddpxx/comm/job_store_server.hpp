@@ -34,6 +34,7 @@
 #include <ddpxx/comm/store_requests.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/poll_timeout.hpp>
 
 namespace ddpxx {
 
@@ -215,9 +216,7 @@ inline int JobStoreServer::next_timeout() const {
   if (!newcomers_.empty()) consider(clients_.at(*newcomers_.begin()).connected + limits_.hello_time);
   for (const auto& store : stores_)
     if (const auto deadline = store ? store->requests.next_deadline() : std::nullopt) consider(*deadline);
-  if (!next) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
-  return static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000));
+  return next ? poll_timeout(*next) : -1;
 }
 
 inline void JobStoreServer::keep_deadlines() {

@@ -1,12 +1,10 @@
 // ddpxx/comm/timed_socket.hpp — a connection, each call of which ends at a deadline.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,6 +16,7 @@
 #include <ddpxx/comm/socket_address.hpp>
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/poll_timeout.hpp>
 
 namespace ddpxx {
 
@@ -61,10 +60,8 @@ class TimedSocket {
 
 inline bool TimedSocket::wait_for(int socket, short events, int interrupt, Time until) {
   while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    const auto timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
     std::array<pollfd, 2> waits{{{socket, events, 0}, {interrupt, POLLIN, 0}}};  // poll ignores a descriptor of -1
-    ::poll(waits.data(), waits.size(), timeout);
+    ::poll(waits.data(), waits.size(), poll_timeout(until));
     if (waits[1].revents != 0) throw Error{Errc::stopped, "interrupted while waiting for another process"};
     if (waits[0].revents != 0) return true;
     if (Clock::now() >= until) return false;

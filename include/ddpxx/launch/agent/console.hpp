@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <ddpxx/core/environment.hpp>
+#include <ddpxx/core/poll_timeout.hpp>
 #include <ddpxx/core/signal_name.hpp>
 #include <ddpxx/launch/agent/output_queue.hpp>
 #include <ddpxx/launch/interrupts.hpp>
@@ -97,8 +98,7 @@ inline void Console::wait(std::initializer_list<int> descriptors, Clock::time_po
   while (true) {
     std::vector<pollfd> waits = {{inbox_.descriptor(), POLLIN, 0}, {output_.waiting_for(), POLLOUT, 0}};
     for (const int descriptor : descriptors) waits.push_back({descriptor, POLLIN, 0});
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    ::poll(waits.data(), waits.size(), static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000)));
+    ::poll(waits.data(), waits.size(), poll_timeout(until));
     if (waits[1].revents != 0) output_.write_some();
     bool has_request = false;
     while (const auto number = inbox_.next()) {

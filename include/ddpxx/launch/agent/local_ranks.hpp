@@ -16,6 +16,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/host_name.hpp>
+#include <ddpxx/core/poll_timeout.hpp>
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/launch/agent/agent_link.hpp>
 #include <ddpxx/launch/agent/collect_orphans.hpp>
@@ -126,9 +127,8 @@ inline void LocalRanks::poll_once() {
   int timeout = -1;
   for (const auto& deadline : {terminate_, kill_}) {
     if (!deadline) continue;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-    const int bounded = static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000));
-    timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
+    const int left = poll_timeout(*deadline);
+    timeout = timeout < 0 ? left : std::min(timeout, left);
   }
   if (std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) { return rank.lingers().has_value(); })) {
     const int soon = static_cast<int>(kPollInterval.count());
