@@ -1,6 +1,7 @@
 // ddpxx_run.cpp — starts a program once for each rank, with the variables that torchrun sets; with `-m` among the
 // program's arguments, once for each job of a sweep.
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <fcntl.h>
@@ -12,7 +13,7 @@
 
 #include <ddpxx/config/sweep.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/file_size_signal.hpp>
+#include <ddpxx/core/ignore_signal.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/standard_output.hpp>
 #include <ddpxx/core/sweep.hpp>
@@ -47,7 +48,7 @@ void report(const std::string& text) {
 
 int main(int argc, char** argv) {
   ddpxx::detail::open_standard_descriptors(O_RDWR);
-  ddpxx::ignore_file_size_signal();  // a log that cannot grow any more must not end the run
+  ddpxx::ignore_signal(SIGXFSZ);  // a log that cannot grow any more must not end the run
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     if (!arguments.empty() && arguments.front() == "--version") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,7 +14,6 @@
 #include <ddpxx/comm/connect.hpp>
 #include <ddpxx/comm/gloo.hpp>
 #include <ddpxx/comm/hosts.hpp>
-#include <ddpxx/comm/pipe_signal_scope.hpp>
 #include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/comm/shared_memory.hpp>
 #include <ddpxx/comm/tensor_allocator.hpp>
@@ -21,6 +21,7 @@
 #include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/heap.hpp>
+#include <ddpxx/core/ignore_signal.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/program_frame.hpp>
@@ -62,7 +63,7 @@ DDPXX_INLINE Group detail::connect_ranks(std::string_view address, const RankInf
   const auto [host, port] = parse_address(address);
   if (ProgramFrame::exists()) {
     quiet_backend_log(backend);
-    ignore_broken_pipes();
+    ignore_signal(SIGPIPE);
   }
   const auto meeting = meet_with(std::move(listener), host, port, rank_info, options);
   if (ProgramFrame::exists() && !options.local_world_known)

@@ -39,10 +39,4 @@ class PipeSignalScope {
   bool was_blocked_ = false;
 };
 
-/// Ignores SIGPIPE in the whole process, unless the program has set an action for it.
-inline void ignore_broken_pipes() {
-  struct ::sigaction chosen {};
-  if (::sigaction(SIGPIPE, nullptr, &chosen) == 0 && chosen.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
-}
-
 }  // namespace ddpxx

@@ -23,7 +23,7 @@
 #include <ddpxx/core/call_stack.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/file_size_signal.hpp>
+#include <ddpxx/core/ignore_signal.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/core/milestone.hpp>
@@ -148,7 +148,7 @@ inline std::string current_exception_text() {
 
 [[noreturn]] DDPXX_INLINE void detail::run_body(const std::string& name, const std::function<int()>& body) {
   std::optional<Error> refusal;
-  ignore_file_size_signal();
+  ignore_signal(SIGXFSZ);
   try {
     adopt_launcher();
     if (const auto code = spawn_ranks_of_program()) std::_Exit(*code);
