@@ -14,6 +14,7 @@
 
 #include <ddpxx/comm/rank_info.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/units.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/plan/launch_flag.hpp>
 #include <ddpxx/launch/plan/output_flags.hpp>
@@ -49,9 +50,7 @@ inline std::string_view without_spaces_around(std::string_view text) {
 /// True or false for the words that mean these for torchrun, in any letter case; none for others.
 /// Source  torch/distributed/elastic/rendezvous/api.py, get_as_bool.
 inline std::optional<bool> truth_of(std::string_view text) {
-  std::string word{text};
-  for (char& letter : word)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  const auto word = lower(text);
   for (const char* yes : {"1", "true", "t", "yes", "y"})
     if (word == yes) return true;
   for (const char* no : {"0", "false", "f", "no", "n"})
@@ -127,8 +126,7 @@ inline void read_signals(LaunchValues& values, const LaunchFlag& flag, const std
   values.plan.signals = text;
   values.plan.ending_signals.clear();
   for (const auto& name : items_of(text)) {
-    const auto first = name.find_first_not_of(' ');
-    const auto bare = first == std::string::npos ? "" : name.substr(first, name.find_last_not_of(' ') + 1 - first);
+    const auto bare = without_spaces_around(name);
     if (bare == "SIGUSR1" || bare == "SIGUSR2")
       values.plan.ending_signals.push_back(bare == "SIGUSR1" ? SIGUSR1 : SIGUSR2);
     else if (bare != "SIGTERM" && bare != "SIGINT" && bare != "SIGHUP" && bare != "SIGQUIT")
