@@ -117,11 +117,9 @@ class JobStore final : public c10d::Store {
   }
   template <class Request>
   std::invoke_result_t<Request, JobStoreConnection&, Time> ask(Request&& request, std::chrono::milliseconds timeout) {
-    // In c10d zero means no timeout.
-    timeout = timeout <= kNoTimeout ? detail::kMaxTimeLimit : detail::at_most_months(timeout);
     const std::lock_guard lock{mutex_};
     try {
-      return request(connection_, JobStoreConnection::Clock::now() + timeout);
+      return request(connection_, JobStoreConnection::Clock::now() + detail::limit_of_store(timeout));
     } catch (const Error& error) {
       throw c10::DistNetworkError{{__func__, __FILE__, __LINE__}, error.what()};
     }

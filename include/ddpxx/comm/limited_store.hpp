@@ -32,7 +32,7 @@ class LimitedStore final : public c10d::Store {
   }
 
   c10::intrusive_ptr<Store> clone() override {
-    auto copy = ask([](Store& store) { return Answer{.store = store.clone()}; }, timeout_).store;
+    auto copy = ask([](Store& store) { return Answer{.store = store.clone()}; }).store;
     return c10::make_intrusive<LimitedStore>(std::move(copy), timeout_);
   }
   void setTimeout(const std::chrono::milliseconds& timeout) override {
@@ -43,30 +43,28 @@ class LimitedStore final : public c10d::Store {
   using Store::compareSet;
   using Store::set;
   void set(const std::string& key, const Bytes& value) override {
-    ask(
-        [=](Store& store) {
-          store.set(key, value);
-          return Answer{};
-        },
-        timeout_);
+    ask([=](Store& store) {
+      store.set(key, value);
+      return Answer{};
+    });
   }
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override {
-    return ask([=](Store& store) { return Answer{.value = store.compareSet(key, expected, desired)}; }, timeout_).value;
+    return ask([=](Store& store) { return Answer{.value = store.compareSet(key, expected, desired)}; }).value;
   }
   Bytes get(const std::string& key) override {
-    return ask([=](Store& store) { return Answer{.value = store.get(key)}; }, timeout_).value;
+    return ask([=](Store& store) { return Answer{.value = store.get(key)}; }).value;
   }
   std::int64_t add(const std::string& key, std::int64_t value) override {
-    return ask([=](Store& store) { return Answer{.number = store.add(key, value)}; }, timeout_).number;
+    return ask([=](Store& store) { return Answer{.number = store.add(key, value)}; }).number;
   }
   bool deleteKey(const std::string& key) override {
-    return ask([=](Store& store) { return Answer{.yes = store.deleteKey(key)}; }, timeout_).yes;
+    return ask([=](Store& store) { return Answer{.yes = store.deleteKey(key)}; }).yes;
   }
   bool check(const std::vector<std::string>& keys) override {
-    return ask([=](Store& store) { return Answer{.yes = store.check(keys)}; }, timeout_).yes;
+    return ask([=](Store& store) { return Answer{.yes = store.check(keys)}; }).yes;
   }
   std::int64_t getNumKeys() override {
-    return ask([](Store& store) { return Answer{.number = store.getNumKeys()}; }, timeout_).number;
+    return ask([](Store& store) { return Answer{.number = store.getNumKeys()}; }).number;
   }
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
@@ -80,23 +78,19 @@ class LimitedStore final : public c10d::Store {
 
   bool hasExtendedApi() const override { return store_->hasExtendedApi(); }
   void append(const std::string& key, const Bytes& value) override {
-    ask(
-        [=](Store& store) {
-          store.append(key, value);
-          return Answer{};
-        },
-        timeout_);
+    ask([=](Store& store) {
+      store.append(key, value);
+      return Answer{};
+    });
   }
   std::vector<Bytes> multiGet(const std::vector<std::string>& keys) override {
-    return ask([=](Store& store) { return Answer{.values = store.multiGet(keys)}; }, timeout_).values;
+    return ask([=](Store& store) { return Answer{.values = store.multiGet(keys)}; }).values;
   }
   void multiSet(const std::vector<std::string>& keys, const std::vector<Bytes>& values) override {
-    ask(
-        [=](Store& store) {
-          store.multiSet(keys, values);
-          return Answer{};
-        },
-        timeout_);
+    ask([=](Store& store) {
+      store.multiSet(keys, values);
+      return Answer{};
+    });
   }
 
  private:
@@ -111,14 +105,13 @@ class LimitedStore final : public c10d::Store {
   };
 
   /// Calls `work` with the other store on a new thread, which owns everything that `work` uses.
+  Answer ask(std::function<Answer(Store&)> work) { return ask(std::move(work), timeout_); }
   Answer ask(std::function<Answer(Store&)> work, std::chrono::milliseconds timeout) {
     using Clock = std::chrono::steady_clock;
-    // In c10d zero means no timeout.
-    timeout = timeout <= kNoTimeout ? detail::kMaxTimeLimit : detail::at_most_months(timeout);
     if (!silent_) {
       // Allow more time than the timeout, because the other store's own error, which says more, may come slightly
       // later.
-      auto result = within(Clock::now() + timeout + JobStoreConnection::kAnswerTime,
+      auto result = within(Clock::now() + detail::limit_of_store(timeout) + JobStoreConnection::kAnswerTime,
                            [store = store_, work = std::move(work)] { return work(*store); });
       if (result) return std::move(*result);
       silent_ = true;

@@ -15,4 +15,10 @@ constexpr std::chrono::milliseconds at_most_months(std::chrono::milliseconds lim
 }
 static_assert(at_most_months(std::chrono::milliseconds::max()) == kMaxTimeLimit);
 
+/// The limit that c10d's stores mean by `timeout`, at most kMaxTimeLimit: zero means no limit there.
+constexpr std::chrono::milliseconds limit_of_store(std::chrono::milliseconds timeout) {
+  return timeout <= std::chrono::milliseconds::zero() ? kMaxTimeLimit : at_most_months(timeout);
+}
+static_assert(limit_of_store(std::chrono::milliseconds::zero()) == kMaxTimeLimit);
+
 }  // namespace ddpxx::detail
