@@ -61,7 +61,7 @@ DDPXX_INLINE Pending::Pending() = default;
 DDPXX_INLINE Pending::Pending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, std::function<void()> finish,
                               std::shared_ptr<WaitClock> clock)
     : work_{std::move(work)}, call_{call}, finish_{std::move(finish)}, clock_{std::move(clock)} {
-  own_progress().note_start(call_.op, call_.bytes);
+  number_ = own_progress().note_start(call_.op, call_.bytes);
 }
 DDPXX_INLINE Pending::Pending(Pending&&) noexcept = default;
 DDPXX_INLINE Pending& Pending::operator=(Pending&&) noexcept = default;
@@ -73,7 +73,7 @@ DDPXX_INLINE void Pending::wait() {
   if (!work) return;
   const TraceSpan span{"wait for", call_.op};
   auto& progress = own_progress();
-  progress.note_wait(call_.op, call_.bytes);
+  progress.note_wait(call_.op, call_.bytes, number_);
   try {
     try {
       const auto clock = std::move(clock_);

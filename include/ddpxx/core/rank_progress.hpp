@@ -23,37 +23,47 @@ class RankProgress {
   /// The result of this step has been read; steps count from 1.
   void note_step(std::int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
 
-  /// A collective has started.
-  void note_start(std::string_view op, std::int64_t bytes) noexcept {
-    count_.fetch_add(1, std::memory_order_relaxed);
+  /// A collective has started. Returns its number on this rank; they count from 1.
+  std::uint64_t note_start(std::string_view op, std::int64_t bytes) noexcept {
     last_.store(packed(op, bytes), std::memory_order_relaxed);
+    return count_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
-  /// This rank waits for the end of a collective; if that fails, `note_end` is not called.
-  void note_wait(std::string_view op, std::int64_t bytes) noexcept {
-    waits_for_.store(packed(op, bytes), std::memory_order_relaxed);
+  /// This rank waits for the end of the collective with this number; if that fails, `note_end` is not called.
+  void note_wait(std::string_view op, std::int64_t bytes, std::uint64_t number) noexcept {
+    awaited_.store(packed(op, bytes), std::memory_order_relaxed);
+    awaited_number_.store(number, std::memory_order_relaxed);
   }
-  void note_end() noexcept { waits_for_.store(0, std::memory_order_relaxed); }
+  void note_end() noexcept { awaited_number_.store(0, std::memory_order_relaxed); }
 
   /// The last step; 0 for none.
   std::int64_t step() const noexcept { return step_.load(std::memory_order_relaxed); }
 
-  /// As `all_reduce of 4096 bytes, which did not end (collective 12 of this rank)`: the collective that the rank was
-  /// waiting for, otherwise the last one that it started; empty for none.
-  std::string collective() const {
-    const auto waits_for = waits_for_.load(std::memory_order_relaxed);
-    const auto shown = waits_for != 0 ? waits_for : last_.load(std::memory_order_relaxed);
-    if (shown == 0) return {};
-    const auto index = std::min<std::size_t>(shown >> kBytesBits, kOps.size() - 1);
-    return std::string{kOps[index]} + " of " + std::to_string(shown & kMaxBytes) + " bytes" +
-           (waits_for != 0 ? ", which did not end" : "") + " (collective " +
-           std::to_string(count_.load(std::memory_order_relaxed)) + " of this rank)";
-  }
+  /// The number of the collective whose end the rank waits for; 0 for none.
+  std::uint64_t awaited_number() const noexcept { return awaited_number_.load(std::memory_order_relaxed); }
+
+  /// As `all_reduce of 4096 bytes (collective 12)`: the collective that the rank waits for, otherwise the last one that
+  /// it started; empty for none.
+  std::string last_collective() const { return described("", ")"); }
+  /// The same of a rank that has ended: `all_reduce of 4096 bytes, which did not end (collective 12 of this rank)`.
+  std::string collective() const { return described(", which did not end", " of this rank)"); }
 
  private:
   static constexpr int kBytesBits = 56;
   static constexpr std::uint64_t kMaxBytes = (std::uint64_t{1} << kBytesBits) - 1;
   static constexpr std::array<std::string_view, 8> kOps = {
       "nothing", "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "barrier", "a collective"};
+
+  std::string described(std::string_view if_it_waits, std::string_view end) const {
+    const auto awaited = awaited_number();
+    const auto number = awaited != 0 ? awaited : count_.load(std::memory_order_relaxed);
+    if (number == 0) return {};
+    const auto shown = (awaited != 0 ? awaited_ : last_).load(std::memory_order_relaxed);
+    const auto index = std::min<std::size_t>(shown >> kBytesBits, kOps.size() - 1);
+    std::string text{kOps[index]};
+    text += " of " + std::to_string(shown & kMaxBytes) + " bytes";
+    if (awaited != 0) text += if_it_waits;
+    return (text += " (collective " + std::to_string(number)) += end;
+  }
 
   static std::uint64_t packed(std::string_view op, std::int64_t bytes) noexcept {
     const auto found = std::min(std::find(kOps.begin() + 1, kOps.end(), op), kOps.end() - 1);
@@ -62,7 +72,7 @@ class RankProgress {
   }
 
   std::atomic<std::int64_t> step_{0};
-  std::atomic<std::uint64_t> count_{0}, last_{0}, waits_for_{0};
+  std::atomic<std::uint64_t> count_{0}, last_{0}, awaited_{0}, awaited_number_{0};
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "two processes use it");
 

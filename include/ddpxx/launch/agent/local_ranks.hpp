@@ -25,6 +25,7 @@
 #include <ddpxx/launch/agent/oom_kills.hpp>
 #include <ddpxx/launch/agent/rank_process.hpp>
 #include <ddpxx/launch/agent/root_cause.hpp>
+#include <ddpxx/launch/agent/wait_watch.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 #include <ddpxx/launch/process_table.hpp>
 #include <ddpxx/launch/torchrun_environment.hpp>
@@ -54,6 +55,7 @@ class LocalRanks {
   void on_event(const RoundEvent& event);
   void ask_to_stop(int number);
   void notice_ends();
+  void notice_waits();
   void keep_deadlines();
   bool ask_for_call_stacks();
   bool all_ended() const;
@@ -66,6 +68,8 @@ class LocalRanks {
   std::optional<int> vote_;                     // the last SIGUSR1 or SIGUSR2, by which ranks may stop
   std::optional<Clock::time_point> terminate_;  // when to send SIGTERM
   std::optional<Clock::time_point> kill_;       // when to send SIGKILL
+  WaitWatch waits_;
+  Clock::time_point look_at_waits_ = Clock::now() + WaitWatch::kInterval;
   bool has_lost_leader_ = false;
   bool has_asked_for_stacks_ = false;
 };
@@ -124,16 +128,11 @@ inline void LocalRanks::poll_once() {
       }
   for (const auto& rank : ranks_)
     if (rank.milestones() >= 0) waits.push_back({rank.milestones(), POLLIN, 0});  // read by `notice_ends`
-  int timeout = -1;
-  for (const auto& deadline : {terminate_, kill_}) {
-    if (!deadline) continue;
-    const int left = poll_timeout(*deadline);
-    timeout = timeout < 0 ? left : std::min(timeout, left);
-  }
-  if (std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) { return rank.lingers().has_value(); })) {
-    const int soon = static_cast<int>(kPollInterval.count());
-    timeout = timeout < 0 ? soon : std::min(timeout, soon);
-  }
+  int timeout = poll_timeout(look_at_waits_);
+  for (const auto& deadline : {terminate_, kill_})
+    if (deadline) timeout = std::min(timeout, poll_timeout(*deadline));
+  if (std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) { return rank.lingers().has_value(); }))
+    timeout = std::min(timeout, static_cast<int>(kPollInterval.count()));
   ::poll(waits.data(), waits.size(), timeout);
 
   if (waits[1].revents != 0) output.write_some();
@@ -144,6 +143,17 @@ inline void LocalRanks::poll_once() {
     if (const auto event = link_.next_event()) on_event(*event);
   keep_deadlines();  // before notice_ends: if a deadline ends a rank, no other event may follow
   notice_ends();
+  notice_waits();
+}
+
+inline void LocalRanks::notice_waits() {
+  const auto now = Clock::now();
+  if (now < look_at_waits_) return;
+  look_at_waits_ = now + WaitWatch::kInterval;
+  std::vector<WaitWatch::Watched> running;
+  for (const auto& rank : ranks_)
+    if (!rank.exit() && rank.progress() != nullptr) running.push_back({rank.number(), rank.progress()});
+  if (const auto sentence = waits_.look(now, running)) console_.say(*sentence);
 }
 
 inline void LocalRanks::ask_to_stop(int number) {
