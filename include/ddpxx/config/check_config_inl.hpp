@@ -1,7 +1,6 @@
 // ddpxx/config/check_config_inl.hpp — the functions of check_config.hpp that are not templates.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,21 +35,16 @@ DDPXX_INLINE void add_rules(std::vector<FieldError>& errors, std::vector<FieldEr
 DDPXX_INLINE std::vector<FieldError> errors_by_table(const ConfigTable& table, const void* config,
                                                      std::string_view path) {
   std::vector<FieldError> errors;
-  std::vector<std::string_view> spoilt;
+  std::vector<std::string> invalid;
   for (const auto& row : table.rows) {
     if (row.type->fault == nullptr || !table.is_active(row, config)) continue;
     auto fault = row.type->fault(table.field(row, config), row.facts);
     if (fault.empty()) continue;
     if (row.facts.is_secret) fault = "the value of this secret is not taken";
     errors.push_back({path_in(path, row.path), std::move(fault)});
-    spoilt.push_back(row.path);
+    invalid.push_back(row.path);
   }
-  for (const auto& group : table.groups) {
-    const void* address = table.field(group.place, config);
-    const auto is_spoilt = [&](std::string_view field) { return lies_in(field, group.path); };
-    if (group.check == nullptr || address == nullptr || std::ranges::any_of(spoilt, is_spoilt)) continue;
-    add_rules(errors, group.check(address), group.path.empty() ? std::string{path} : path_in(path, group.path));
-  }
+  add_rules(errors, table.broken_rules(config, invalid), path);
   return errors;
 }
 

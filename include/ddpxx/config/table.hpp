@@ -157,6 +157,9 @@ struct ConfigTable {
   std::string print(const ConfigRow& row, const void* config) const { return print_field(row, field(row, config)); }
   std::string print_default(const ConfigRow& row) const { return print_field(row, default_of(row)); }
 
+  /// What check() of the groups finds, with full paths. Groups that contain a path of `invalid` are not checked.
+  std::vector<FieldError> broken_rules(const void* config, const std::vector<std::string>& invalid) const;
+
   void reset(const ConfigRow& row, void* config) const { row.type->assign(field(row, config), default_of(row)); }
 
  private:

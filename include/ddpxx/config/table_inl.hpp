@@ -1,11 +1,13 @@
 // ddpxx/config/table_inl.hpp — the functions of table.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ddpxx/config/alias.hpp>
@@ -107,6 +109,21 @@ DDPXX_INLINE const ConfigRow* ConfigTable::find_active(std::string_view path, co
   for (const auto& row : rows)
     if (row.path == path && is_active(row, config)) return &row;
   return nullptr;
+}
+
+DDPXX_INLINE std::vector<FieldError> ConfigTable::broken_rules(const void* config,
+                                                               const std::vector<std::string>& invalid) const {
+  std::vector<FieldError> errors;
+  for (const auto& group : groups) {
+    const void* address = field(group.place, config);
+    const auto is_inside = [&](const std::string& path) { return lies_in(path, group.path); };
+    if (group.check == nullptr || address == nullptr || std::ranges::any_of(invalid, is_inside)) continue;
+    for (auto& error : group.check(address)) {
+      error.field = error.field.empty() ? group.path : path_in(group.path, error.field);
+      errors.push_back(std::move(error));
+    }
+  }
+  return errors;
 }
 
 DDPXX_INLINE std::string ConfigTable::print_field(const ConfigRow& row, const void* field) const {

@@ -64,7 +64,7 @@ class ConfigBuilder {
   bool has_only_open_rules() const noexcept { return diagnostics_.problems.size() == open_rules_; }
 
   /// Paths of values and groups that could not be read.
-  const std::vector<std::string>& unread() const noexcept { return diagnostics_.spoilt; }
+  const std::vector<std::string>& unread() const noexcept { return diagnostics_.invalid; }
 
   /// Messages about accepted entries.
   const std::vector<ConfigProblem>& notices() const noexcept { return diagnostics_.notices; }
@@ -344,23 +344,16 @@ inline void ConfigBuilder::resolve(std::size_t index) {
 }
 
 inline void ConfigBuilder::check_rules() {
-  if (diagnostics_.is_all_spoilt) return;
-  const auto known = diagnostics_.spoilt;
-  for (const auto& group : table_.groups) {
-    const auto is_spoilt = [&](const std::string& path) { return lies_in(path, group.path); };
-    const void* address = table_.field(group.place, config_);
-    if (group.check == nullptr || address == nullptr || std::ranges::any_of(known, is_spoilt)) continue;
-    for (auto& error : group.check(address)) {
-      const auto path = error.field.empty() ? group.path : path_in(group.path, error.field);
-      if (std::ranges::any_of(unused_, [&](const auto& unused) { return lies_in(path, unused); })) continue;
-      const ConfigRow* row = table_.find_active(path, config_);
-      const bool is_set = row != nullptr && !history(*row).empty();
-      const bool is_error = error.severity == Severity::error;
-      auto& found = is_error ? diagnostics_.problems : diagnostics_.notices;
-      found.push_back({is_set ? history(*row).back().place : Position{}, path,
-                       (is_error ? "" : "warning: ") + std::move(error.text)});
-      open_rules_ += is_error ? 1 : 0;
-    }
+  if (diagnostics_.is_all_invalid) return;
+  for (auto& [path, text, severity] : table_.broken_rules(config_, diagnostics_.invalid)) {
+    if (std::ranges::any_of(unused_, [&](const auto& unused) { return lies_in(path, unused); })) continue;
+    const ConfigRow* row = table_.find_active(path, config_);
+    const bool is_set = row != nullptr && !history(*row).empty();
+    const bool is_error = severity == Severity::error;
+    auto& found = is_error ? diagnostics_.problems : diagnostics_.notices;
+    found.push_back(
+        {is_set ? history(*row).back().place : Position{}, path, (is_error ? "" : "warning: ") + std::move(text)});
+    open_rules_ += is_error ? 1 : 0;
   }
 }
 

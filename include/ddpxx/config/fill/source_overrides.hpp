@@ -30,12 +30,12 @@ namespace ddpxx::detail {
 struct Diagnostics {
   std::vector<ConfigProblem> problems{};
   std::vector<ConfigProblem> notices{};
-  std::vector<std::string> spoilt{};  ///< Paths of values and groups that cannot be checked any further.
-  bool is_all_spoilt = false;
+  std::vector<std::string> invalid{};  ///< Paths of values and groups that cannot be checked any further.
+  bool is_all_invalid = false;
 
   /// Adds a problem, after which the value or the group at `canonical` is not checked any further.
   void complain(ConfigProblem problem, std::string canonical) {
-    spoilt.push_back(std::move(canonical));
+    invalid.push_back(std::move(canonical));
     problems.push_back(std::move(problem));
   }
 };
@@ -52,7 +52,7 @@ class SourceOverrides {
     hide_secrets();
     for (const auto& problem : entries_.problems) {
       diagnostics.complain(problem, table.meaning_of(problem.path).path);
-      diagnostics.is_all_spoilt = diagnostics.is_all_spoilt || problem.path.empty();
+      diagnostics.is_all_invalid = diagnostics.is_all_invalid || problem.path.empty();
     }
     diagnostics.notices.insert(diagnostics.notices.end(), entries_.notices.begin(), entries_.notices.end());
     for (const auto& entry : entries_.list) choose(entry);
