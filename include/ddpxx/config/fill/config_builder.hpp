@@ -15,6 +15,7 @@
 
 #include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/codec.hpp>
+#include <ddpxx/config/fill/diagnostics.hpp>
 #include <ddpxx/config/fill/references.hpp>
 #include <ddpxx/config/fill/source_overrides.hpp>
 #include <ddpxx/config/fill/written_values.hpp>

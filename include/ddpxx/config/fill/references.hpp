@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <ddpxx/config/files/yaml.hpp>
-#include <ddpxx/config/fill/source_overrides.hpp>
+#include <ddpxx/config/fill/diagnostics.hpp>
 #include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/table.hpp>

@@ -2,18 +2,16 @@
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
+#include <ddpxx/config/fill/diagnostics.hpp>
+#include <ddpxx/config/fill/hide_secrets.hpp>
 #include <ddpxx/config/line/ignored_key.hpp>
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/table.hpp>
@@ -26,20 +24,6 @@
 
 namespace ddpxx::detail {
 
-/// The problems of a configuration, and the notices about it.
-struct Diagnostics {
-  std::vector<ConfigProblem> problems{};
-  std::vector<ConfigProblem> notices{};
-  std::vector<std::string> invalid{};  ///< Paths of values and groups that cannot be checked any further.
-  bool is_all_invalid = false;
-
-  /// Adds a problem, after which the value or the group at `canonical` is not checked any further.
-  void complain(ConfigProblem problem, std::string canonical) {
-    invalid.push_back(std::move(canonical));
-    problems.push_back(std::move(problem));
-  }
-};
-
 /// The entry of one source for each value. Finds unknown keys, and values that the source sets twice.
 class SourceOverrides {
  public:
@@ -49,7 +33,7 @@ class SourceOverrides {
 
   SourceOverrides(SourceEntries entries, const ConfigTable& table, Diagnostics& diagnostics)
       : entries_{std::move(entries)}, table_{table}, diagnostics_{diagnostics} {
-    hide_secrets();
+    hide_secrets(entries_, table);
     for (const auto& problem : entries_.problems) {
       diagnostics.complain(problem, table.meaning_of(problem.path).path);
       diagnostics.is_all_invalid = diagnostics.is_all_invalid || problem.path.empty();
@@ -64,8 +48,6 @@ class SourceOverrides {
   bool are_of_a_file() const noexcept { return entries_.source && entries_.source->is_file(); }
 
  private:
-  void hide_secrets();
-  void hide_lines(const std::set<std::size_t>& lines);
   void choose(const SourceEntry& entry);
   void choose_row(const SourceEntry& entry, const KeyMeaning& meaning);
   void choose_translated(const SourceEntry& entry, const KeyMeaning& meaning);
@@ -79,87 +61,6 @@ class SourceOverrides {
   Chosen chosen_;
   std::deque<SourceEntry> parts_;  // entries for several settings, or translated; a deque, because of pointers
 };
-
-/// Adds the lines of the value and its items.
-inline void add_lines(std::set<std::size_t>& lines, const RawValue& value) {
-  lines.insert(value.place.line);
-  for (const auto& item : value.items) add_lines(lines, item);
-}
-
-template <class Place>
-void for_each_place(RawValue& value, const Place& visit) {
-  visit(value.place);
-  for (auto& item : value.items) for_each_place(item, visit);
-}
-
-/// Whether a line of a file that could not be read may hold a secret: it or the line before has the last part of a
-/// secret's key as a word.
-inline bool may_hold_secret(const ConfigTable& table, const ConfigSource& file, std::size_t number) {
-  const auto has_word = [](std::string_view line, std::string_view word) {
-    const auto is_inside = [&](std::size_t at) {
-      return at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_');
-    };
-    for (auto at = line.find(word); at != line.npos; at = line.find(word, at + 1))
-      if ((at == 0 || !is_inside(at - 1)) && !is_inside(at + word.size())) return true;
-    return false;
-  };
-  return std::ranges::any_of(table.rows, [&](const ConfigRow& row) {
-    const auto key = std::string_view{row.path}.substr(row.path.rfind('.') + 1);
-    for (std::size_t line = number < 2 ? 1 : number - 1; row.facts.is_secret && line <= number; ++line)
-      if (line <= file.lines.size() && has_word(file.lines[line - 1], key)) return true;
-    return false;
-  });
-}
-
-/// Hides lines that contain secrets from positions, and removes quoted secrets from problems.
-inline void SourceOverrides::hide_secrets() {
-  if (!entries_.source) return;
-  std::set<std::size_t> lines;
-  for (auto& problem : entries_.problems) {
-    const bool is_argument = problem.path.empty() && entries_.source->is_command_line() &&
-                             problem.place.line - 1 < entries_.source->lines.size();
-    const std::string& line = is_argument ? entries_.source->lines[problem.place.line - 1] : problem.path;
-    const auto key = is_argument ? key_of_argument(line, &table_) : problem.path;
-    // An argument that is only a word has no value to hide, and a hidden word would leave the message without its
-    // subject.
-    const bool is_word = is_argument && line.find_first_of("= ") == std::string::npos;
-    const bool is_unread = problem.path.empty() && entries_.source->is_file();
-    if (!(is_word ? leads_to_secret(table_, key) : may_be_secret(table_, key)) &&
-        !(is_unread && may_hold_secret(table_, *entries_.source, problem.place.line)))
-      continue;
-    lines.insert(problem.place.line);
-    problem.text = without_quotes(problem.text);
-  }
-  for (const auto& entry : entries_.list) {
-    if (!may_be_secret(table_, entry.path)) continue;
-    for (const auto& key : entry.keys) lines.insert(key.line);
-    add_lines(lines, entry.value);
-  }
-  if (!lines.empty()) hide_lines(lines);
-}
-
-/// Makes all positions use a copy of the source in which the lines are hidden.
-inline void SourceOverrides::hide_lines(const std::set<std::size_t>& lines) {
-  const auto before = entries_.source;
-  auto hidden = *before;
-  for (const auto number : lines) {
-    if (number - 1 >= hidden.lines.size()) continue;
-    auto& line = hidden.lines[number - 1];
-    const auto key =
-        hidden.is_file() ? std::string::npos : line.find_first_of("= ");  // `--token abc` is an argument, too
-    line = line.substr(0, key == std::string::npos ? 0 : key + 1) + "***";
-  }
-  entries_.source = std::make_shared<const ConfigSource>(std::move(hidden));
-  const auto move = [&](Position& place) {
-    if (place.source == before) place.source = entries_.source;
-  };
-  for (auto& problem : entries_.problems) move(problem.place);
-  for (auto& notice : entries_.notices) move(notice.place);
-  for (auto& entry : entries_.list) {
-    for (auto& key : entry.keys) move(key);
-    for_each_place(entry.value, move);
-  }
-}
 
 inline void SourceOverrides::choose(const SourceEntry& entry) {
   const auto meaning = table_.meaning_of(entry.path);
