@@ -18,6 +18,7 @@
 #include <ddpxx/config/fill/diagnostics.hpp>
 #include <ddpxx/config/fill/references.hpp>
 #include <ddpxx/config/fill/source_overrides.hpp>
+#include <ddpxx/config/fill/translations.hpp>
 #include <ddpxx/config/fill/written_values.hpp>
 #include <ddpxx/config/output_place.hpp>
 #include <ddpxx/config/path.hpp>
@@ -87,12 +88,6 @@ class ConfigBuilder {
     MapKey entry;
   };
 
-  /// A value that an alias has translated, and its source.
-  struct Translated {
-    const SourceEntry* source_entry;
-    Translation translation;
-  };
-
   void choose_alternative(const ConfigRow& row);
   void set_values(std::size_t source);
   void take_back_siblings(const ConfigRow& row);
@@ -101,7 +96,6 @@ class ConfigBuilder {
   void set(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry);
   void decode(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry, RawValue value);
   void resolve(std::size_t index);
-  void tell_translations();
   void place_outputs();
   void check_rules();
 
@@ -113,7 +107,7 @@ class ConfigBuilder {
   std::vector<std::vector<SetValue>> history_;
   std::map<std::size_t, std::size_t> chosen_by_;  // rows that choose an alternative, and the source of the choice
   std::map<std::size_t, std::vector<Waiting>> waiting_;
-  std::map<std::pair<std::size_t, MapKey>, Translated> translated_;  // those that are in force, to be reported
+  Translations translations_;
   WrittenValues written_;
   Diagnostics diagnostics_;
   std::size_t open_rules_ = 0;
@@ -125,21 +119,9 @@ inline void ConfigBuilder::finish() {
     if (row.chooses) choose_alternative(row);
   for (std::size_t i = 0; i < sources_.size(); ++i) set_values(i);
   while (!waiting_.empty()) resolve(waiting_.begin()->first);
-  tell_translations();
+  translations_.report(table_, diagnostics_);  // a later source may override a translated value
   if (job_folder_) place_outputs();
   check_rules();
-}
-
-/// Reports translated values, after all sources are read: a later source may override a translated value.
-inline void ConfigBuilder::tell_translations() {
-  for (const auto& [key, translated] : translated_) {
-    const auto& [source_entry, translation] = translated;
-    if (!translation.problem.empty())
-      diagnostics_.complain({source_entry->value.place, source_entry->path, translation.problem},
-                            table_.rows[key.first].path);
-    else
-      diagnostics_.notices.push_back({source_entry->value.place, source_entry->path, translation.notice});
-  }
 }
 
 /// Gives a job of a sweep its own places of output.
@@ -234,7 +216,7 @@ inline void ConfigBuilder::take_back_siblings(const ConfigRow& row) {
       table_.reset(sibling, config_);
       history_[i].clear();
       waiting_.erase(i);
-      std::erase_if(translated_, [&](const auto& entry) { return entry.first.first == i; });
+      translations_.forget(i);
     }
 }
 
@@ -275,7 +257,7 @@ inline bool ConfigBuilder::keeps_earlier(const ConfigRow& row, const MapKey& ent
   auto translation = source_entry.translate(value.text);
   if (!translation.keeps_earlier || (history_[index].empty() && !waiting_.contains(index))) return false;
   translation.notice = "is left out: " + row.path + " was given before";
-  translated_.insert_or_assign({index, entry}, Translated{&source_entry, std::move(translation)});
+  translations_.keep(index, entry, source_entry, std::move(translation));
   return true;
 }
 
@@ -299,13 +281,13 @@ inline void ConfigBuilder::set(const ConfigRow& row, const MapKey& entry, const 
 
 inline void ConfigBuilder::decode(const ConfigRow& row, const MapKey& entry, const SourceEntry& source_entry,
                                   RawValue value) {
-  translated_.erase({table_.index_of(row), entry});
+  translations_.forget(table_.index_of(row), entry);
   if (source_entry.translate != nullptr && value.kind == RawValue::Kind::text) {
     auto translation = source_entry.translate(value.text);
     value.text = translation.value;
     const bool is_refused = !translation.problem.empty();
     if (is_refused || !translation.notice.empty())
-      translated_.insert_or_assign({table_.index_of(row), entry}, Translated{&source_entry, std::move(translation)});
+      translations_.keep(table_.index_of(row), entry, source_entry, std::move(translation));
     if (is_refused) return;
   }
   void* field = table_.field(row, config_);
