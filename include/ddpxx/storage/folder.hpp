@@ -42,13 +42,6 @@ class Folder final : public Storage {
   DDPXX_INLINE std::optional<std::uint64_t> free_bytes() override;
 
  private:
-  /// Takes the lock on `.owner`, which is open as `descriptor`. Returns 0, or the errno of a lock that cannot be taken,
-  /// for example since the file system has no locks.
-  /// Errors  `storage` if another process holds the lock.
-  int lock_owner(int descriptor) const;
-  /// Removes the name `.owner` if the file has other names too, as `cp -al` makes them: writing to `.owner` must not
-  /// change another folder's file. Only the process that holds the file's lock removes the name.
-  void remove_shared_owner(const std::filesystem::path& path) const;
   /// Removes half-written files of killed writers, in this folder and in the folders directly below. Looks no deeper,
   /// and skips folders that this user may not read: the files there belong to other programs.
   void sweep() const;

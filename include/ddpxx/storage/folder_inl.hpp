@@ -7,13 +7,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <fcntl.h>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <span>
 #include <string>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <thread>
@@ -21,22 +19,20 @@
 #include <unistd.h>
 #include <vector>
 
-#include <ddpxx/core/descriptor.hpp>
 #include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/failpoint.hpp>
 #include <ddpxx/core/file.hpp>
-#include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/storage/folder.hpp>
+#include <ddpxx/storage/folder_lock.hpp>
 #include <ddpxx/storage/storage.hpp>
 
 namespace ddpxx {
 
 namespace detail {
 
-inline constexpr std::chrono::seconds kPatienceOnThisHost{3};
 inline constexpr std::array kPausesToRead{std::chrono::milliseconds{100}, std::chrono::milliseconds{900}};
 
 /// True for the errors that disks and file systems report for lost sectors and wrong checksums. File servers also
@@ -60,17 +56,6 @@ std::invoke_result_t<Read> try_to_read(const StoredRange& range, Read&& read) {
       if (tries == kPausesToRead.size()) throw;
     }
     std::this_thread::sleep_for(kPausesToRead[tries]);
-  }
-}
-
-inline std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-/// Returns what the holder of a lock has written into the file.
-inline std::string holder_of(const std::filesystem::path& owner) {
-  try {
-    return first_line_of(read_file(owner, Errc::storage, 200));
-  } catch (const FileError&) {
-    return "a program whose name cannot be read";  // SMB lets no other program read a locked file
   }
 }
 
@@ -146,18 +131,10 @@ DDPXX_INLINE void Folder::prepare() {
 }
 
 DDPXX_INLINE bool Folder::claim(const std::string& owner) {
-  const auto path = path_ / ".owner";
-  bool has_locks = true;
-  do {
-    remove_shared_owner(path);
-    owner_ = File::open_to_append(path, Errc::storage);
-    has_locks = lock_owner(owner_->descriptor()) == 0;
-  } while (!owner_->is_at(path));  // another process has replaced the file meanwhile
-  if (!has_locks) return false;
-  if (::ftruncate(owner_->descriptor(), 0) != 0) throw file_error(Errc::storage, "cannot write", path);
-  owner_->write(bytes_of(owner + '\n'));
-  sweep();
-  return true;
+  owner_.reset();  // a second call must not wait for the lock of the first
+  owner_ = detail::lock_folder(path_, owner, patience_elsewhere_);
+  if (owner_) sweep();
+  return owner_.has_value();
 }
 
 DDPXX_INLINE void Folder::write(const std::string& name, std::span<const Bytes> parts) {
@@ -230,46 +207,6 @@ DDPXX_INLINE void Folder::remove(const std::string& name) {
   // Remove the folder if this was its last file. A folder with other files stays.
   for (auto folder = path.parent_path(); folder != path_ && ::rmdir(folder.c_str()) == 0;)
     folder = folder.parent_path();
-}
-
-DDPXX_INLINE int Folder::lock_owner(int descriptor) const {
-  const auto owner = path_ / ".owner";
-  // The holder may be a killed process that has not ended yet: try for a while.
-  std::chrono::milliseconds patience = detail::kPatienceOnThisHost;
-  for (const auto begun = std::chrono::steady_clock::now();
-       failpoint_fails("folder.lock") || ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;) {
-    if (errno != EWOULDBLOCK) return errno;
-    if (std::chrono::steady_clock::now() - begun >= patience) {
-      const auto holder = detail::holder_of(owner);
-      const bool is_elsewhere = !holder.ends_with(" on " + host_name());
-      if (!is_elsewhere || patience >= patience_elsewhere_)
-        throw Error{Errc::storage,
-                    path_.string() + " is in use by " + holder + ": wait for it to end, or choose another place" +
-                        (is_elsewhere ? "; if its machine is down, remove " + owner.string() : std::string{})};
-      patience = patience_elsewhere_;
-      Log{0}.info(path_.string() + " is in use by " + holder + ": waiting up to " +
-                  std::to_string(std::chrono::ceil<std::chrono::seconds>(patience).count()) +
-                  " s, since a file server holds the lock of a machine that is lost for about 90 s");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds{100});
-  }
-  return 0;
-}
-
-DDPXX_INLINE void Folder::remove_shared_owner(const std::filesystem::path& path) const {
-  struct ::stat status {};
-  if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink < 2) return;
-  // A network file system may lock only what is open for writing.
-  Descriptor shared{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
-  if (!shared) shared = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
-  if (!shared && errno == ENOENT) return;  // another process has removed it meanwhile
-  if (!shared) throw file_error(Errc::storage, "cannot open", path);
-  const int reason = lock_owner(shared.get());
-  // Where the file system has no locks, no process holds this one. After any other error a process may hold it.
-  if (reason != 0 && reason != EOPNOTSUPP && reason != ENOSYS) return;
-  struct ::stat locked {};
-  const bool is_at_path = ::fstat(shared.get(), &locked) == 0 && detail::is_name_of(locked, path);
-  if (is_at_path && ::unlink(path.c_str()) != 0) throw file_error(Errc::storage, "cannot remove", path);
 }
 
 DDPXX_INLINE void Folder::sweep() const {
