@@ -40,9 +40,6 @@ class S3Storage final : public Storage {
   /// write it a second time. Also aborts unfinished uploads that killed writers left under this prefix.
   inline void prepare() override;
 
-  /// S3 has no locks.
-  bool claim(const std::string&) override { return false; }
-
   inline void write(const std::string& name, std::span<const Bytes> parts) override;
   inline bool create(const std::string& name, Bytes content) override;
   inline void read(const std::string& name, std::uint64_t offset, std::span<std::byte> buffer) override;

@@ -152,11 +152,11 @@ class ArgumentsReader {
     if (table_.meaning_of(key).kind == KeyMeaning::Kind::unknown) std::ranges::replace(key, '-', '_');
     if (spaced_.follows_secret() && table_.meaning_of(key).kind == KeyMeaning::Kind::unknown)
       return spaced_.hide_with_secret();
-    if (equals != std::string::npos && !is_config(key)) return say(start, key, argument.substr(equals + 1));
-    if (is_switch(table_, key)) return say(start, key, cursor_.next_is_bool() ? *cursor_.take_next() : "true");
+    if (equals != std::string::npos && !is_config(key)) return set(start, key, argument.substr(equals + 1));
+    if (is_switch(table_, key)) return set(start, key, cursor_.next_is_bool() ? *cursor_.take_next() : "true");
     const auto meaning = table_.meaning_of(key);
     if (meaning.kind == KeyMeaning::Kind::unknown && key.starts_with("no_") && is_switch(table_, key.substr(3)))
-      return say(start, key.substr(3), "false");
+      return set(start, key.substr(3), "false");
     if (meaning.kind == KeyMeaning::Kind::unknown && spaced_.next_begins_with_equals()) return spaced_.refuse_spaces();
     // The value of a key that is ignored may be left out: a setting or a config file that follows is not its value.
     const bool has_no_value =
@@ -169,7 +169,7 @@ class ArgumentsReader {
     if (meaning.row != nullptr && !value)
       return cursor_.complain(start, is_secret ? "needs a value: write " + harmless(key) + "=***" : "needs a value");
     if (is_config(key)) return cursor_.complain(start, "a config file is named alone, or by --config-name (-cn)");
-    say(start, key, value.value_or(""));
+    set(start, key, value.value_or(""));
   }
 
   /// True for `--config FILE`, an option of many other programs.
@@ -189,7 +189,7 @@ class ArgumentsReader {
     if (argument.starts_with('+')) {
       if (!is_entry) return cursor_.complain("settings cannot be added; write key=value without the +");
       if (equals != std::string::npos)
-        return say(cursor_.index(), argument.substr(bare, equals - bare), argument.substr(equals + 1));
+        return set(cursor_.index(), argument.substr(bare, equals - bare), argument.substr(equals + 1));
     }
     if (argument == "-m" || argument == "--multirun")
       return cursor_.complain(
@@ -206,7 +206,7 @@ class ArgumentsReader {
     if (equals == 0) return cursor_.complain("is not a setting; write key=value, without spaces around the =");
     if (argument[equals - 1] == ' ' && table_.meaning_of(argument.substr(0, argument.find(' '))).row != nullptr)
       return cursor_.complain("write key=value, without spaces around the =");
-    say(cursor_.index(), argument.substr(0, equals), argument.substr(equals + 1));
+    set(cursor_.index(), argument.substr(0, equals), argument.substr(equals + 1));
   }
 
   /// Reads a word without `=`: a positional argument, a config file, or a mistake.
@@ -226,7 +226,7 @@ class ArgumentsReader {
     const bool is_numeric = word.find_first_of("0123456789") < 2;  // behind a sign or a point
     if (positional != nullptr && (!takes_number || is_numeric)) {
       ++positional_;
-      return say(cursor_.index(), positional->path, word);
+      return set(cursor_.index(), positional->path, word);
     }
     std::string why = "is not a setting; settings are written key=value, --help lists them";
     if (std::ranges::find(commands_, word) != commands_.end())
@@ -252,7 +252,7 @@ class ArgumentsReader {
                                   .removes = true});
   }
 
-  void say(std::size_t index, const std::string& key, const std::string& text) {
+  void set(std::size_t index, const std::string& key, const std::string& text) {
     if (auto problem = add_setting(line_.entries, table_, key, text, cursor_.place(index)); !problem.empty())
       cursor_.complain(index, std::move(problem));
   }

@@ -53,7 +53,8 @@ class S3Client {
     bool has_renewed = false;
     for (int attempt = 1;; ++attempt) {
       auto reply = send_once(request);
-      if (!has_renewed && (reply.code == "ExpiredToken" || reply.code == "InvalidToken") && runtime_->renew_keys()) {
+      if (!has_renewed && (reply.code == "ExpiredToken" || reply.code == "InvalidToken") &&
+          runtime_->renew_credentials()) {
         has_renewed = true;
         reply = send_once(request);
       }
@@ -156,7 +157,7 @@ struct S3Call {
     if (const auto* body = result->error_response_body)
       call.reply.code = xml_text({reinterpret_cast<const char*>(body->buffer), body->len}, "Code");
     if (call.reply.code.empty()) call.name_what_was_repeated();
-    call.finished.say();
+    call.finished.set();
   }
 
   /// After its last retry the AWS library only keeps its own error number. Restores the status and the code of the
@@ -178,7 +179,7 @@ struct S3Call {
     }
   }
 
-  static void leave(void* self) { static_cast<S3Call*>(self)->gone.say(); }
+  static void leave(void* self) { static_cast<S3Call*>(self)->gone.set(); }
 };
 
 inline void add_s3_header(aws_http_message* message, std::string_view name, std::string_view value) {
@@ -283,7 +284,7 @@ inline S3Reply S3Client::send_once(const S3Request& request) {
   call.finished.wait();
   aws_s3_meta_request_release(under_way);
   call.gone.wait();  // until then the library may read the body or write into the buffer
-  if (no_credentials(call.reply)) call.reply.keys_error = runtime_->keys_error();
+  if (no_credentials(call.reply)) call.reply.credentials_error = runtime_->credentials_error();
   return std::move(call.reply);
 }
 

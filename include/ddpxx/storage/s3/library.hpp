@@ -34,22 +34,22 @@ using S3Owned = std::unique_ptr<Handle, S3Releases<Handle, Release>>;
 /// An event that one thread waits for and another thread signals once.
 class S3Event {
  public:
-  void say() {
+  void set() {
     const std::lock_guard lock{mutex_};
-    said_ = true;
+    is_set_ = true;
     condition_.notify_all();  // under the lock: the waiter may destroy this object as soon as it has the lock
   }
   void wait() {
     std::unique_lock lock{mutex_};
-    condition_.wait(lock, [this] { return said_; });
+    condition_.wait(lock, [this] { return is_set_; });
   }
   /// For C: `event` points to an S3Event.
-  static void say_to(void* event) { static_cast<S3Event*>(event)->say(); }
+  static void set_from_c(void* event) { static_cast<S3Event*>(event)->set(); }
 
  private:
   std::mutex mutex_;
   std::condition_variable condition_;
-  bool said_ = false;
+  bool is_set_ = false;
 };
 
 inline aws_byte_cursor s3_cursor(std::string_view text) { return aws_byte_cursor_from_array(text.data(), text.size()); }

@@ -41,16 +41,16 @@ struct S3Request {
 };
 
 struct S3Reply {
-  int status = 0;           ///< HTTP status; 0 if no valid reply arrived.
-  int error = 0;            ///< The AWS library's error number; 0 for a success.
-  int keys_error = 0;       ///< The AWS library's error number of the search for credentials, if that failed.
-  std::string code{};       ///< The server's name for the error, such as NoSuchBucket.
-  std::string operation{};  ///< The request that failed, if the operation took several.
-  std::string body{};       ///< The content, if the request had no `buffer`.
-  std::size_t filled = 0;   ///< Bytes written to `buffer`.
-  std::uint64_t size = 0;   ///< Size of the whole object, if a range was requested.
-  std::string version{};    ///< The header ETag.
-  std::string writer{};     ///< The header kS3WriterHeader.
+  int status = 0;             ///< HTTP status; 0 if no valid reply arrived.
+  int error = 0;              ///< The AWS library's error number; 0 for a success.
+  int credentials_error = 0;  ///< The AWS library's error number of the search for credentials, if that failed.
+  std::string code{};         ///< The server's name for the error, such as NoSuchBucket.
+  std::string operation{};    ///< The request that failed, if the operation took several.
+  std::string body{};         ///< The content, if the request had no `buffer`.
+  std::size_t filled = 0;     ///< Bytes written to `buffer`.
+  std::uint64_t size = 0;     ///< Size of the whole object, if a range was requested.
+  std::string version{};      ///< The header ETag.
+  std::string writer{};       ///< The header kS3WriterHeader.
 
   bool ok() const noexcept { return error == 0; }
 };
@@ -144,9 +144,9 @@ inline std::string where_credentials_are_not(const S3Reply& reply, const S3Confi
   if (!service) return text + ", and asked no metadata service, since AWS_EC2_METADATA_DISABLED is set";
   text += ", and asked the metadata service " + *service;
   // The library's other error numbers say what it tried last, which is often not the cause.
-  if (reply.keys_error == AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT)
+  if (reply.credentials_error == AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT)
     text += ", which did not answer in time";
-  else if (reply.keys_error == AWS_AUTH_CREDENTIALS_PROVIDER_ECS_INVALID_HOST)
+  else if (reply.credentials_error == AWS_AUTH_CREDENTIALS_PROVIDER_ECS_INVALID_HOST)
     text += ", which is neither https nor on this machine, as it must be";
   else
     text += ", which gave none";

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/storage/s3/keys.hpp>
+#include <ddpxx/storage/s3/credentials_chain.hpp>
 #include <ddpxx/storage/s3/library.hpp>
 #include <ddpxx/storage/s3_config.hpp>
 
@@ -46,9 +46,9 @@ class S3Runtime {
       client_.reset();
       client_ended_.wait();
     }
-    const bool still_searching = keys_ && keys_->gave_up();
+    const bool still_searching = chain_ && chain_->gave_up();
     credentials_.reset();
-    keys_.reset();
+    chain_.reset();
     tls_.reset();
     bootstrap_.reset();
     resolver_.reset();
@@ -63,13 +63,13 @@ class S3Runtime {
   aws_s3_client* client() const noexcept { return client_.get(); }
 
   /// Lets the next request search for credentials again. Returns false if they were given and cannot be renewed.
-  bool renew_keys() {
-    if (keys_) keys_->renew();
-    return keys_ != nullptr;
+  bool renew_credentials() {
+    if (chain_) chain_->renew();
+    return chain_ != nullptr;
   }
 
   /// The AWS library's error number of the last search for credentials; 0 if there are credentials.
-  int keys_error() const { return keys_ ? keys_->error() : 0; }
+  int credentials_error() const { return chain_ ? chain_->error() : 0; }
 
  private:
   S3Runtime() = default;
@@ -87,7 +87,7 @@ class S3Runtime {
 
   void make_bootstrap() {
     constexpr unsigned kMaxLoops = 4;  // more loops do not make a transfer faster, and each rank has its own loops
-    const aws_shutdown_callback_options ended{S3Event::say_to, &loops_ended_};
+    const aws_shutdown_callback_options ended{S3Event::set_from_c, &loops_ended_};
     aws_event_loop_group_options loops{};
     loops.loop_count = static_cast<std::uint16_t>(std::clamp(std::thread::hardware_concurrency(), 1U, kMaxLoops));
     loops.shutdown_options = &ended;
@@ -125,8 +125,8 @@ class S3Runtime {
   }
 
   void search_credentials(const S3Config& config) {
-    keys_ = std::make_shared<S3Keys>(bootstrap_.get(), tls_.get(), config);
-    keep(credentials_, S3Keys::provider(keys_).release(), "credentials");
+    chain_ = std::make_shared<S3CredentialsChain>(bootstrap_.get(), tls_.get(), config);
+    keep(credentials_, S3CredentialsChain::provider(chain_).release(), "credentials");
   }
 
   void make_client(const S3Config& config) {
@@ -154,7 +154,7 @@ class S3Runtime {
         config.retries == 0 ? AWS_S3_RETRY_MODE_NONE : AWS_S3_RETRY_MODE_EXPONENTIAL_BACKOFF;
     options.retry_config.max_retries = config.retries;
     options.retry_config.backoff_scale_factor_ms = static_cast<std::uint32_t>(config.first_pause.count());
-    options.shutdown_callback = S3Event::say_to;
+    options.shutdown_callback = S3Event::set_from_c;
     options.shutdown_callback_user_data = &client_ended_;
     auto* made = aws_s3_client_new(allocator_, &options);
     aws_tls_connection_options_clean_up(&tls);
@@ -168,7 +168,7 @@ class S3Runtime {
   S3Owned<aws_host_resolver, aws_host_resolver_release> resolver_;
   S3Owned<aws_client_bootstrap, aws_client_bootstrap_release> bootstrap_;
   S3Owned<aws_tls_ctx, aws_tls_ctx_release> tls_;
-  std::shared_ptr<S3Keys> keys_;  // null if the credentials need no search
+  std::shared_ptr<S3CredentialsChain> chain_;  // null if the credentials need no search
   S3CredentialsProvider credentials_;
   S3Owned<aws_s3_client, aws_s3_client_release> client_;
 };

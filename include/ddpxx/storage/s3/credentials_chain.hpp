@@ -1,4 +1,5 @@
-// ddpxx/storage/s3/keys.hpp — searches for credentials in profiles and at metadata services, with a time limit.
+// ddpxx/storage/s3/credentials_chain.hpp — searches for credentials in profiles and at metadata services, with a time
+// limit.
 #pragma once
 
 #include <algorithm>
@@ -29,23 +30,26 @@ using S3CredentialsProvider = S3Owned<aws_credentials_provider, aws_credentials_
 /// cached credentials while they are valid. After a search that was given up it pauses for one timeout, and doubles the
 /// pause each time, up to 32 timeouts; without valid credentials the pause is at most 2 timeouts. Several threads may
 /// use one object.
-class S3Keys {
+class S3CredentialsChain {
  public:
   /// The caller owns `bootstrap` and `tls`, which must outlive this object.
-  S3Keys(aws_client_bootstrap* bootstrap, aws_tls_ctx* tls, const S3Config& config)
+  S3CredentialsChain(aws_client_bootstrap* bootstrap, aws_tls_ctx* tls, const S3Config& config)
       : bootstrap_{bootstrap}, tls_{tls}, profile_{config.profile}, timeout_{config.credentials_timeout} {
     make_chain();
   }
-  S3Keys(const S3Keys&) = delete;
-  S3Keys& operator=(const S3Keys&) = delete;
-  ~S3Keys() = default;
+  S3CredentialsChain(const S3CredentialsChain&) = delete;
+  S3CredentialsChain& operator=(const S3CredentialsChain&) = delete;
+  ~S3CredentialsChain() = default;
 
   /// Returns the provider that signs requests with these credentials; null if the library cannot make one.
-  static S3CredentialsProvider provider(std::shared_ptr<S3Keys> keys) {
-    auto self = std::make_unique<std::shared_ptr<S3Keys>>(std::move(keys));
+  static S3CredentialsProvider provider(std::shared_ptr<S3CredentialsChain> owner) {
+    auto self = std::make_unique<std::shared_ptr<S3CredentialsChain>>(std::move(owner));
     aws_credentials_provider_delegate_options options{};
     options.shutdown_options = {
-        [](void* kept) { const Kept<S3Keys> last{static_cast<std::shared_ptr<S3Keys>*>(kept)}; }, self.get()};
+        [](void* kept) {
+          const Kept<S3CredentialsChain> last{static_cast<std::shared_ptr<S3CredentialsChain>*>(kept)};
+        },
+        self.get()};
     options.get_credentials = start;
     options.delegate_user_data = self.get();
     S3CredentialsProvider made{aws_credentials_provider_new_delegate(s3_library(), &options)};
@@ -87,20 +91,20 @@ class S3Keys {
     const aws_credentials_provider* chain;
     aws_task deadline{};
     std::mutex mutex{};
-    std::shared_ptr<S3Keys> keys{};  // null once the request is answered
-    std::weak_ptr<S3Keys> given_up_by{};
+    std::shared_ptr<S3CredentialsChain> owner{};  // null once the request is answered
+    std::weak_ptr<S3CredentialsChain> given_up_by{};
 
-    std::shared_ptr<S3Keys> take_keys() {
+    std::shared_ptr<S3CredentialsChain> take_owner() {
       const std::lock_guard lock{mutex};
-      return std::exchange(keys, nullptr);
+      return std::exchange(owner, nullptr);
     }
-    /// Takes the keys at the deadline, if the request is not answered yet. An answer that comes after this is late.
-    std::shared_ptr<S3Keys> give_up() {
+    /// Takes the owner at the deadline, if the request is not answered yet. An answer that comes after this is late.
+    std::shared_ptr<S3CredentialsChain> give_up() {
       const std::lock_guard lock{mutex};
-      given_up_by = keys;
-      return std::exchange(keys, nullptr);
+      given_up_by = owner;
+      return std::exchange(owner, nullptr);
     }
-    std::shared_ptr<S3Keys> who_gave_up() {
+    std::shared_ptr<S3CredentialsChain> who_gave_up() {
       const std::lock_guard lock{mutex};
       return given_up_by.lock();
     }
@@ -110,8 +114,8 @@ class S3Keys {
 
   static void found(aws_credentials* credentials, int error, void* kept) {
     const Kept<Search> search{static_cast<std::shared_ptr<Search>*>(kept)};
-    if (const auto keys = (*search)->take_keys())
-      keys->finish(**search, credentials, error);
+    if (const auto owner = (*search)->take_owner())
+      owner->finish(**search, credentials, error);
     else if (const auto others = (*search)->who_gave_up())
       others->note_late(credentials);
   }
@@ -119,10 +123,10 @@ class S3Keys {
   static void expire(aws_task*, void* kept, aws_task_status status) {
     const Kept<Search> search{static_cast<std::shared_ptr<Search>*>(kept)};
     if (status != AWS_TASK_STATUS_RUN_READY) return;
-    const auto keys = (*search)->give_up();
-    if (!keys) return;
-    keys->note_given_up((*search)->chain);
-    keys->finish(**search, nullptr, kGivenUp);
+    const auto owner = (*search)->give_up();
+    if (!owner) return;
+    owner->note_given_up((*search)->chain);
+    owner->finish(**search, nullptr, kGivenUp);
   }
 
   void note_given_up(const aws_credentials_provider* chain) {
@@ -139,7 +143,7 @@ class S3Keys {
 
   /// Returns the pause, shortened to the time for which the cached credentials are valid.
   std::chrono::milliseconds longest_wait() const {
-    if (!last_ || !last_is_valid()) return std::min(pause_, kMaxPausesWithoutKeys * timeout_);
+    if (!last_ || !last_is_valid()) return std::min(pause_, kMaxPausesWithoutCredentials * timeout_);
     const auto left = expiry() - unix_seconds();
     const auto pause = std::chrono::ceil<std::chrono::seconds>(pause_);
     return left < static_cast<std::uint64_t>(pause.count()) ? std::chrono::seconds{left} : pause_;
@@ -186,7 +190,7 @@ class S3Keys {
 
   static constexpr int kGivenUp = AWS_ERROR_HTTP_RESPONSE_FIRST_BYTE_TIMEOUT;
   static constexpr int kMaxPauses = 32;  // five minutes at a timeout of ten seconds
-  static constexpr int kMaxPausesWithoutKeys = 2;
+  static constexpr int kMaxPausesWithoutCredentials = 2;
 
   aws_client_bootstrap* bootstrap_;
   aws_tls_ctx* tls_;
@@ -201,19 +205,19 @@ class S3Keys {
   Clock::time_point ask_again_{};
 };
 
-inline int S3Keys::start(void* self, aws_on_get_credentials_callback_fn* answer, void* asker) {
-  const auto& keys = *static_cast<std::shared_ptr<S3Keys>*>(self);
+inline int S3CredentialsChain::start(void* self, aws_on_get_credentials_callback_fn* answer, void* asker) {
+  const auto& owner = *static_cast<std::shared_ptr<S3CredentialsChain>*>(self);
   S3CredentialsProvider chain;
   Credentials at_hand;
   int error = 0;
   {
-    const std::lock_guard lock{keys->mutex_};
-    if (!keys->chain_) return aws_raise_error(AWS_AUTH_SIGNING_NO_CREDENTIALS);
-    if (Clock::now() < keys->ask_again_) {
-      at_hand = keys->usable(false);
-      error = std::max(keys->error_, 1);
+    const std::lock_guard lock{owner->mutex_};
+    if (!owner->chain_) return aws_raise_error(AWS_AUTH_SIGNING_NO_CREDENTIALS);
+    if (Clock::now() < owner->ask_again_) {
+      at_hand = owner->usable(false);
+      error = std::max(owner->error_, 1);
     } else {
-      chain.reset(aws_credentials_provider_acquire(keys->chain_.get()));
+      chain.reset(aws_credentials_provider_acquire(owner->chain_.get()));
     }
   }
   if (!chain) {
@@ -221,26 +225,26 @@ inline int S3Keys::start(void* self, aws_on_get_credentials_callback_fn* answer,
     return AWS_OP_SUCCESS;
   }
   auto search = std::make_shared<Search>(answer, asker, chain.get());
-  search->keys = keys;
+  search->owner = owner;
   auto for_chain = std::make_unique<std::shared_ptr<Search>>(search);
   if (aws_credentials_provider_get_credentials(chain.get(), found, for_chain.get()) != AWS_OP_SUCCESS)
     return AWS_OP_ERR;
   static_cast<void>(for_chain.release());
   {
     const std::lock_guard lock{search->mutex};
-    if (!search->keys) return AWS_OP_SUCCESS;  // the chain answered from its cache
+    if (!search->owner) return AWS_OP_SUCCESS;  // the chain answered from its cache
   }
-  auto* loop = aws_event_loop_group_get_next_loop(keys->bootstrap_->event_loop_group);
+  auto* loop = aws_event_loop_group_get_next_loop(owner->bootstrap_->event_loop_group);
   std::uint64_t now = 0;
   aws_event_loop_current_clock_time(loop, &now);
   auto for_deadline = std::make_unique<std::shared_ptr<Search>>(search);
-  aws_task_init(&search->deadline, expire, for_deadline.release(), "ddpxx_s3_keys");
-  const std::chrono::nanoseconds patience = keys->timeout_;
+  aws_task_init(&search->deadline, expire, for_deadline.release(), "ddpxx_s3_credentials");
+  const std::chrono::nanoseconds patience = owner->timeout_;
   aws_event_loop_schedule_task_future(loop, &search->deadline, now + static_cast<std::uint64_t>(patience.count()));
   return AWS_OP_SUCCESS;
 }
 
-inline void S3Keys::finish(const Search& search, aws_credentials* credentials, int error) {
+inline void S3CredentialsChain::finish(const Search& search, aws_credentials* credentials, int error) {
   Credentials found;
   {
     const std::lock_guard lock{mutex_};
