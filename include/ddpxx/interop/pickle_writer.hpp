@@ -13,11 +13,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/utf8.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/snapshot/quotes.hpp>
-#include <ddpxx/snapshot/safetensors_header.hpp>
 
 namespace ddpxx {
 
@@ -32,14 +30,14 @@ std::string print_pickle(const PickleValue& value, const NameStorage& name_stora
 namespace detail {
 
 inline std::string_view storage_type(const at::Tensor& tensor) {
-  if (!tensor.defined()) refuse_header("a tensor is undefined");
+  if (!tensor.defined()) refuse_file("a tensor is undefined");
   if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_conj() || tensor.is_neg() ||
       tensor.is_meta())
-    refuse_header("a tensor has no plain values in memory; make it dense first");
+    refuse_file("a tensor has no plain values in memory; make it dense first");
   for (const auto& [storage, dtype] : kPickledTypes)
     if (dtype == tensor.scalar_type()) return storage;
-  refuse_header(std::string{"a tensor is of the type "} + at::toString(tensor.scalar_type()) +
-                ", which ddpxx does not write to .pt files");
+  refuse_file(std::string{"a tensor is of the type "} + at::toString(tensor.scalar_type()) +
+              ", which ddpxx does not write to .pt files");
 }
 
 /// Returns the number of elements of the tensor's type that its whole storage holds.
@@ -67,7 +65,7 @@ class Pickler {
   }
 
   void write(const PickleValue& value, std::size_t depth) {
-    if (depth > kMaxPickleDepth) refuse_header("its containers nest deeper than readers accept");
+    if (depth > kMaxPickleDepth) refuse_file("its containers nest deeper than readers accept");
     value.visit([&](const auto& content) { put(content, depth); });
   }
 
@@ -90,7 +88,7 @@ class Pickler {
   void put(const std::string& text, std::size_t) { put_text(text); }
   void put_text(std::string_view text) {
     if (find_malformed_utf8(text) != std::string_view::npos || text.size() > std::numeric_limits<std::uint32_t>::max())
-      refuse_header("the text " + in_quotes(text.substr(0, 100)) + " is not UTF-8, or too long");
+      refuse_file("the text " + in_quotes(text.substr(0, 100)) + " is not UTF-8, or too long");
     pickle_ += 'X';
     little_endian(static_cast<std::uint32_t>(text.size()));
     pickle_ += text;
@@ -109,7 +107,7 @@ class Pickler {
     pickle_ += "}(";
     for (const auto& [key, value] : dict.entries) {
       if (key.get_if<std::string>() == nullptr && key.get_if<std::int64_t>() == nullptr)
-        refuse_header("a key is " + std::string{key.kind()} + ", neither a text nor an integer");
+        refuse_file("a key is " + std::string{key.kind()} + ", neither a text nor an integer");
       write(key, depth + 1);
       write(value, depth + 1);
     }

@@ -30,7 +30,6 @@
 #include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/interop/zip_archive.hpp>
 #include <ddpxx/snapshot/quotes.hpp>
-#include <ddpxx/snapshot/safetensors_header.hpp>
 
 namespace ddpxx {
 
@@ -42,12 +41,11 @@ inline at::Tensor storage_in(std::span<std::byte> record, const PickledStorage& 
                              const std::shared_ptr<void>& owner) {
   const auto item = at::elementSize(storage.dtype);
   if (record.size() % item != 0 || record.size() / item != static_cast<std::size_t>(storage.num_elements))
-    refuse_header("the storage " + in_quotes(storage.key) + " has " + std::to_string(record.size()) +
-                  " bytes, which are not " + std::to_string(storage.num_elements) + " of " +
-                  at::toString(storage.dtype));
+    refuse_file("the storage " + in_quotes(storage.key) + " has " + std::to_string(record.size()) +
+                " bytes, which are not " + std::to_string(storage.num_elements) + " of " + at::toString(storage.dtype));
   const auto is_false_or_true = [](std::byte byte) { return byte <= std::byte{1}; };
   if (storage.dtype == at::kBool && !std::all_of(record.begin(), record.end(), is_false_or_true))
-    refuse_header("the storage " + in_quotes(storage.key) + " has values that are neither false nor true");
+    refuse_file("the storage " + in_quotes(storage.key) + " has values that are neither false nor true");
   if (!record.empty() && reinterpret_cast<std::uintptr_t>(record.data()) % item == 0)
     return at::from_blob(
         record.data(), {storage.num_elements}, [owner](void*) {}, storage.dtype);
@@ -60,7 +58,7 @@ inline PickleValue read_archive(std::span<std::byte> bytes, const std::shared_pt
   constexpr std::string_view kOldFront = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
   const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   if (text.starts_with(kOldFront))
-    refuse_header("it is in the format from before PyTorch 1.6; load and save it once with a newer one");
+    refuse_file("it is in the format from before PyTorch 1.6; load and save it once with a newer one");
   const auto records = read_zip(bytes);
   // All records are in one folder, which has the file's name from when it was written.
   std::string folder;
@@ -69,7 +67,7 @@ inline PickleValue read_archive(std::span<std::byte> bytes, const std::shared_pt
       folder = name.substr(0, slash + 1);
   const auto record = [&](const std::string& name) {
     const auto found = records.find(folder + name);
-    if (found == records.end()) refuse_header("it lacks the record " + in_quotes(name));
+    if (found == records.end()) refuse_file("it lacks the record " + in_quotes(name));
     return found->second;
   };
   const auto as_text = [](std::span<std::byte> content) {
@@ -77,9 +75,9 @@ inline PickleValue read_archive(std::span<std::byte> bytes, const std::shared_pt
   };
   const auto pickle = as_text(record("data.pkl"));
   if (records.contains(folder + "constants.pkl"))
-    refuse_header("it is a TorchScript program; save the state_dict() of the module instead");
+    refuse_file("it is a TorchScript program; save the state_dict() of the module instead");
   if (records.contains(folder + "byteorder") && as_text(record("byteorder")) != "little")
-    refuse_header("it was written by a big-endian machine");
+    refuse_file("it was written by a big-endian machine");
   return parse_pickle(
       pickle, [&](const PickledStorage& storage) { return storage_in(record("data/" + storage.key), storage, owner); });
 }
@@ -117,7 +115,7 @@ inline PtArchive plan_archive(const PickleValue& value, const std::string& opera
   PtArchive archive;
   try {
     archive.pickle = print_pickle(value, [&](const at::Tensor& tensor) { return archive.storages.name(tensor); });
-    if (archive.pickle.size() > kMaxPickleBytes) refuse_header("the pickle would have more than 64 MiB");
+    if (archive.pickle.size() > kMaxPickleBytes) refuse_file("the pickle would have more than 64 MiB");
   } catch (const Error& error) {
     throw Error{Errc::storage, operation + ": " + error.what()};
   }

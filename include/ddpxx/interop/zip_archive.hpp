@@ -16,10 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/snapshot/quotes.hpp>
-#include <ddpxx/snapshot/safetensors_header.hpp>
 
 namespace ddpxx {
 
@@ -55,7 +53,7 @@ inline constexpr auto kCrc32 = [] {
 /// Errors  `storage` if the bytes end before it does.
 template <class T>
 T number_at(Bytes bytes, std::size_t place) {
-  if (place > bytes.size() || bytes.size() - place < sizeof(T)) refuse_header("the zip archive ends too early");
+  if (place > bytes.size() || bytes.size() - place < sizeof(T)) refuse_file("the zip archive ends too early");
   T number{};
   std::memcpy(&number, bytes.data() + place, sizeof(T));
   return number;
@@ -77,12 +75,12 @@ inline ZipDirectory find_zip_directory(Bytes bytes) {
     if (end >= kLocatorBytes && number_at<std::uint32_t>(bytes, end - kLocatorBytes) == 0x07064B50) {
       const auto wide = number_at<std::uint64_t>(bytes, end - kLocatorBytes + 8);
       if (wide > bytes.size() || number_at<std::uint32_t>(bytes, wide) != 0x06064B50)
-        refuse_header("the end of the zip archive is damaged");
+        refuse_file("the end of the zip archive is damaged");
       return {number_at<std::uint64_t>(bytes, wide + 48), number_at<std::uint64_t>(bytes, wide + 40)};
     }
     return {number_at<std::uint32_t>(bytes, end + 16), number_at<std::uint32_t>(bytes, end + 12)};
   }
-  refuse_header("it is not a zip archive, or its end is missing");
+  refuse_file("it is not a zip archive, or its end is missing");
 }
 
 struct ZipEntry {
@@ -94,15 +92,15 @@ struct ZipEntry {
 
 /// Reads the entry at `place` of the directory, and moves `place` to the next entry.
 inline ZipEntry read_zip_entry(Bytes directory, std::size_t& place) {
-  if (number_at<std::uint32_t>(directory, place) != 0x02014B50) refuse_header("the list of records is damaged");
+  if (number_at<std::uint32_t>(directory, place) != 0x02014B50) refuse_file("the list of records is damaged");
   const auto half = [&](std::size_t offset) { return number_at<std::uint16_t>(directory, place + offset); };
   const auto word = [&](std::size_t offset) { return number_at<std::uint32_t>(directory, place + offset); };
   const std::size_t name_bytes = half(28), extra_bytes = half(30), comment_bytes = half(32);
   const auto name = place + 46, extra = name + name_bytes, end = extra + extra_bytes;
-  if (end > directory.size()) refuse_header("the list of records ends too early");
+  if (end > directory.size()) refuse_file("the list of records ends too early");
   ZipEntry entry{{reinterpret_cast<const char*>(directory.data() + name), name_bytes}, word(42), word(24), word(16)};
-  if (half(10) != 0) refuse_header(in_quotes(entry.name) + " is compressed; torch.save compresses nothing");
-  if ((half(8) & 1U) != 0) refuse_header(in_quotes(entry.name) + " is encrypted");
+  if (half(10) != 0) refuse_file(in_quotes(entry.name) + " is compressed; torch.save compresses nothing");
+  if ((half(8) & 1U) != 0) refuse_file(in_quotes(entry.name) + " is encrypted");
 
   // A number that does not fit 32 bits is all ones above, and stands in an extra field, in this order.
   std::uint64_t packed = word(20);
@@ -119,7 +117,7 @@ inline ZipEntry read_zip_entry(Bytes directory, std::size_t& place) {
     }
     field = field_end;
   }
-  if (packed != entry.size) refuse_header(in_quotes(entry.name) + " has two different sizes");
+  if (packed != entry.size) refuse_file(in_quotes(entry.name) + " has two different sizes");
   place = end + comment_bytes;
   return entry;
 }
@@ -128,11 +126,11 @@ inline ZipEntry read_zip_entry(Bytes directory, std::size_t& place) {
 inline std::span<std::byte> zip_content(std::span<std::byte> bytes, const ZipEntry& entry) {
   const Bytes before{bytes};
   if (entry.header > bytes.size() || number_at<std::uint32_t>(before, entry.header) != 0x04034B50)
-    refuse_header(in_quotes(entry.name) + " is not where the list of records says");
+    refuse_file(in_quotes(entry.name) + " is not where the list of records says");
   const auto begin = entry.header + 30 + number_at<std::uint16_t>(before, entry.header + 26) +
                      number_at<std::uint16_t>(before, entry.header + 28);
   if (begin > bytes.size() || entry.size > bytes.size() - begin)
-    refuse_header(in_quotes(entry.name) + " claims " + std::to_string(entry.size) + " bytes, and the archive ends");
+    refuse_file(in_quotes(entry.name) + " claims " + std::to_string(entry.size) + " bytes, and the archive ends");
   return bytes.subspan(begin, entry.size);
 }
 
@@ -153,9 +151,9 @@ inline std::uint32_t crc32(Bytes bytes) {
 }
 
 inline ZipRecords read_zip(std::span<std::byte> bytes) {
-  using detail::in_quotes, detail::refuse_header;
+  using detail::in_quotes, detail::refuse_file;
   const auto [begin, size] = detail::find_zip_directory(bytes);
-  if (begin > bytes.size() || size > bytes.size() - begin) refuse_header("the list of records is not in the archive");
+  if (begin > bytes.size() || size > bytes.size() - begin) refuse_file("the list of records is not in the archive");
   const Bytes directory = bytes.subspan(begin, size);
   ZipRecords records;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> places{{begin, begin + size}};
@@ -164,16 +162,16 @@ inline ZipRecords read_zip(std::span<std::byte> bytes) {
     const auto entry = detail::read_zip_entry(directory, place);
     const auto content = detail::zip_content(bytes, entry);
     if (entry.sum != 0) sums.emplace_back(entry.name, entry.sum);
-    if (!records.emplace(entry.name, content).second) refuse_header(in_quotes(entry.name) + " comes twice");
+    if (!records.emplace(entry.name, content).second) refuse_file(in_quotes(entry.name) + " comes twice");
     places.emplace_back(entry.header, static_cast<std::uint64_t>(content.data() - bytes.data()) + content.size());
   }
   // Overlapping records would let a small file claim much memory.
   std::sort(places.begin(), places.end());
   for (std::size_t i = 1; i < places.size(); ++i)
-    if (places[i].first < places[i - 1].second) refuse_header("records of the zip archive overlap");
+    if (places[i].first < places[i - 1].second) refuse_file("records of the zip archive overlap");
   // Compute checksums after the check for overlaps, so that each byte is read once.
   for (const auto& [name, sum] : sums)
-    if (crc32(records.at(name)) != sum) refuse_header("the checksum of " + in_quotes(name) + " is wrong");
+    if (crc32(records.at(name)) != sum) refuse_file("the checksum of " + in_quotes(name) + " is wrong");
   return records;
 }
 

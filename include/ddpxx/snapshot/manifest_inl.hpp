@@ -25,7 +25,7 @@
 #include <ddpxx/snapshot/dtype_name.hpp>
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/quotes.hpp>
-#include <ddpxx/snapshot/safetensors_header_inl.hpp>
+#include <ddpxx/snapshot/tensor_shape.hpp>
 
 namespace ddpxx {
 
@@ -34,8 +34,6 @@ namespace detail {
 inline constexpr std::string_view kManifestFormat = "ddpxx snapshot 1";
 inline constexpr std::string_view kManifestSum = ",\"crc32c\":\"";
 inline constexpr std::string_view kManifestEnd = "\"}\n";
-
-[[noreturn]] inline void refuse_manifest(const std::string& what) { throw Error{Errc::storage, what}; }
 
 /// True if `name` may name a file of a snapshot: printable ASCII, so that messages can show it, and no path.
 inline bool is_file_name(std::string_view name) {
@@ -53,18 +51,18 @@ inline std::string value_text(const nlohmann::json& json) {
 /// Errors  `storage` if the checksum is wrong.
 inline std::string_view checked_manifest(std::string_view text) {
   const auto tail = kManifestSum.size() + 8 + kManifestEnd.size();
-  if (text.size() < tail) refuse_manifest("it is cut off");
+  if (text.size() < tail) refuse_file("it is cut off");
   const auto body = text.substr(0, text.size() - tail);
   if (text.substr(body.size()) !=
       std::string{kManifestSum} + sums_text({crc32c(ddpxx::bytes_of(body))}) + std::string{kManifestEnd})
-    refuse_manifest("its checksum is wrong");
+    refuse_file("its checksum is wrong");
   return body;
 }
 
 inline std::int64_t count_in(const nlohmann::json& json) {
   if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX) ||
       json.get<std::int64_t>() < 0)
-    refuse_manifest("it has " + value_text(json) + " where a count belongs");
+    refuse_file("it has " + value_text(json) + " where a count belongs");
   return json.get<std::int64_t>();
 }
 
@@ -77,8 +75,8 @@ inline constexpr std::int64_t kMaxSteps = 1'000'000'000'000'000, kMaxEpochs = 1'
 inline std::int64_t progress_in(const nlohmann::json& manifest, const char* key, std::int64_t max) {
   const auto count = count_in(manifest.at(key));
   if (count > max)
-    refuse_manifest(std::string{key} + "=" + std::to_string(count) + " is more than any run reaches (" +
-                    std::to_string(max) + ")");
+    refuse_file(std::string{key} + "=" + std::to_string(count) + " is more than any run reaches (" +
+                std::to_string(max) + ")");
   return count;
 }
 
@@ -105,7 +103,7 @@ inline int depth_of_json(std::string_view text) {
 /// object at the end of each of them.
 inline nlohmann::json parse_shallow(const std::string& text) {
   constexpr int kMaxDepth = 16;  // this format has 5
-  if (depth_of_json(text) > kMaxDepth) refuse_manifest("it nests deeper than " + std::to_string(kMaxDepth));
+  if (depth_of_json(text) > kMaxDepth) refuse_file("it nests deeper than " + std::to_string(kMaxDepth));
   return nlohmann::json::parse(text);
 }
 
@@ -114,11 +112,11 @@ inline ShardFile file_in(const nlohmann::json& json) {
                  static_cast<std::uint64_t>(count_in(json.at("bytes"))),
                  static_cast<std::uint64_t>(count_in(json.at("chunk"))),
                  {}};
-  if (!is_file_name(file.name)) refuse_manifest(in_quotes(file.name) + " is not the name of a file");
+  if (!is_file_name(file.name)) refuse_file(in_quotes(file.name) + " is not the name of a file");
   const auto sums = parse_sums(json.at("crc32c").get<std::string>());
   if (!sums || file.chunk_bytes == 0 || file.chunk_bytes != chunk_bytes_for(file.bytes) ||
       sums->size() != (file.bytes + file.chunk_bytes - 1) / file.chunk_bytes)
-    refuse_manifest("the checksums of " + in_quotes(file.name) + " do not fit its size");
+    refuse_file("the checksums of " + in_quotes(file.name) + " do not fit its size");
   file.sums = *sums;
   return file;
 }
@@ -126,30 +124,28 @@ inline ShardFile file_in(const nlohmann::json& json) {
 inline StoredTensor tensor_in(const std::string& name, const nlohmann::json& json,
                               const std::vector<ShardFile>& files) {
   check_tensor_name(name);
-  SafetensorsEntry entry{dtype_named(json.at("dtype").get<std::string>()), {}};
+  StoredTensor tensor{dtype_named(json.at("dtype").get<std::string>()), {}, {}};
   if (!json.at("shape").is_array() || json.at("shape").size() > 64)
-    refuse_manifest("the shape of " + in_quotes(name) + " is too long, or is not a shape");
-  for (const auto& length : json.at("shape")) entry.shape.push_back(count_in(length));
-  const auto element = at::elementSize(entry.dtype);
-  const auto numel = static_cast<std::int64_t>(bytes_of_shape(name, entry) / element);
-
-  StoredTensor tensor{entry.dtype, entry.shape, {}};
+    refuse_file("the shape of " + in_quotes(name) + " is too long, or is not a shape");
+  for (const auto& length : json.at("shape")) tensor.shape.push_back(count_in(length));
+  const auto element = at::elementSize(tensor.dtype);
+  const auto numel = static_cast<std::int64_t>(bytes_of_shape(name, tensor.dtype, tensor.shape) / element);
   std::int64_t covered = 0;
   for (const auto& numbers : json.at("parts")) {
     if (!numbers.is_array() || numbers.size() != 4)
-      refuse_manifest("a part of " + in_quotes(name) + " is not four numbers");
+      refuse_file("a part of " + in_quotes(name) + " is not four numbers");
     const TensorPart part{static_cast<std::size_t>(count_in(numbers[0])), count_in(numbers[1]), count_in(numbers[2]),
                           static_cast<std::uint64_t>(count_in(numbers[3]))};
     if (part.begin != covered || part.end <= part.begin || part.end > numel)
-      refuse_manifest("the parts of " + in_quotes(name) + " overlap, or leave a hole");
+      refuse_file("the parts of " + in_quotes(name) + " overlap, or leave a hole");
     const auto bytes = static_cast<std::uint64_t>(part.end - part.begin) * element;
     if (part.file >= files.size() || part.offset > files[part.file].bytes ||
         bytes > files[part.file].bytes - part.offset)
-      refuse_manifest("a part of " + in_quotes(name) + " lies outside of its file");
+      refuse_file("a part of " + in_quotes(name) + " lies outside of its file");
     covered = part.end;
     tensor.parts.push_back(part);
   }
-  if (covered != numel) refuse_manifest("the parts of " + in_quotes(name) + " are not all of it");
+  if (covered != numel) refuse_file("the parts of " + in_quotes(name) + " are not all of it");
   return tensor;
 }
 
@@ -157,7 +153,7 @@ inline StoredTensor tensor_in(const std::string& name, const nlohmann::json& jso
 inline void check_apart(const Manifest& manifest) {
   std::set<std::string_view> names;
   for (const auto& file : manifest.files)
-    if (!names.insert(file.name).second) refuse_manifest("the file " + in_quotes(file.name) + " stands there twice");
+    if (!names.insert(file.name).second) refuse_file("the file " + in_quotes(file.name) + " stands there twice");
   std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> ranges(manifest.files.size());
   for (const auto& [name, tensor] : manifest.tensors)
     for (const auto& part : tensor.parts)
@@ -167,7 +163,7 @@ inline void check_apart(const Manifest& manifest) {
     std::sort(ranges[i].begin(), ranges[i].end());
     for (std::size_t k = 1; k < ranges[i].size(); ++k)
       if (ranges[i][k].first < ranges[i][k - 1].second)
-        refuse_manifest("two parts lie on the same bytes of " + in_quotes(manifest.files[i].name));
+        refuse_file("two parts lie on the same bytes of " + in_quotes(manifest.files[i].name));
   }
 }
 
@@ -217,8 +213,8 @@ DDPXX_INLINE Manifest parse_manifest(std::string_view text) {
   try {
     const auto json = detail::parse_shallow(std::string{detail::checked_manifest(text)} + '}');
     if (json.at("format") != detail::kManifestFormat)
-      detail::refuse_manifest("its format is " + detail::value_text(json.at("format")) + ", not \"" +
-                              std::string{detail::kManifestFormat} + "\": another version of ddpxx wrote it");
+      detail::refuse_file("its format is " + detail::value_text(json.at("format")) + ", not \"" +
+                          std::string{detail::kManifestFormat} + "\": another version of ddpxx wrote it");
     Manifest manifest;
     manifest.run.step = detail::progress_in(json, "step", detail::kMaxSteps);
     manifest.run.epoch = detail::progress_in(json, "epoch", detail::kMaxEpochs);
@@ -243,13 +239,13 @@ DDPXX_INLINE Manifest parse_manifest(std::string_view text) {
       for (const auto& parameter : json.at("parameters"))
         manifest.run.parameters.push_back({parameter.at(0).get<std::string>(), parameter.at(1).get<bool>()});
     for (const auto& start : manifest.starts)
-      if (!detail::is_start(start)) detail::refuse_manifest(detail::in_quotes(start) + " is not the name of a start");
+      if (!detail::is_start(start)) detail::refuse_file(detail::in_quotes(start) + " is not the name of a start");
     if (!detail::is_hexadecimal(manifest.run.config_hash))
-      detail::refuse_manifest(detail::in_quotes(manifest.run.config_hash) + " is not the hash of a configuration");
+      detail::refuse_file(detail::in_quotes(manifest.run.config_hash) + " is not the hash of a configuration");
     detail::check_apart(manifest);
     return manifest;
   } catch (const nlohmann::json::exception& error) {
-    detail::refuse_manifest(std::string{"it is not the manifest of a snapshot: "} + error.what());
+    detail::refuse_file(std::string{"it is not the manifest of a snapshot: "} + error.what());
   }
 }
 

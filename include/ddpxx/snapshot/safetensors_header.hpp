@@ -10,8 +10,6 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <ddpxx/core/error.hpp>
-
 namespace ddpxx {
 
 using Metadata = std::map<std::string, std::string>;
@@ -41,12 +39,6 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::size_t da
 /// Returns the header as JSON: the metadata first, then the tensors by name.
 /// Errors  `storage` for text that is not UTF-8 and for names that a reader would refuse.
 std::string print_safetensors_header(const SafetensorsHeader& header);
-
-namespace detail {
-
-[[noreturn]] inline void refuse_header(const std::string& what) { throw Error{Errc::storage, what}; }
-
-}  // namespace detail
 
 }  // namespace ddpxx
 

@@ -15,36 +15,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/snapshot/dtype_name.hpp>
 #include <ddpxx/snapshot/quotes.hpp>
 #include <ddpxx/snapshot/safetensors_header.hpp>
+#include <ddpxx/snapshot/tensor_shape.hpp>
 
 namespace ddpxx {
 
 namespace detail {
-
-/// Refuses a name that is unsafe in a message or as the name of a file.
-inline void check_tensor_name(std::string_view name) {
-  const bool prints = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
-  if (name.empty() || name == "__metadata__" || !prints || name.find("../") != std::string_view::npos)
-    refuse_header("the tensor name " + in_quotes(name) + " is not allowed");
-}
-
-/// Returns the size of a tensor.
-/// Errors  `storage` if the product of the shape overflows.
-inline std::size_t bytes_of_shape(const std::string& name, const SafetensorsEntry& entry) {
-  std::int64_t largest = static_cast<std::int64_t>(at::elementSize(entry.dtype));
-  auto bytes = largest;
-  bool fits = true;
-  for (const auto length : entry.shape) {  // strides are products of the lengths that are not 0, which must fit as well
-    fits = fits && !__builtin_mul_overflow(largest, std::max<std::int64_t>(length, 1), &largest);
-    bytes *= fits ? length : 0;
-  }
-  if (!fits) refuse_header("the shape of " + in_quotes(name) + " is too large");
-  return static_cast<std::size_t>(bytes);
-}
 
 /// Receives the parser's events and refuses the first one that the format does not allow. The format nests three levels
 /// deep, so a hostile text cannot make this take more memory.
@@ -65,29 +44,29 @@ class SafetensorsHeaderReader {
   }
   bool end_object() {
     if (place_ == Place::tensor && !(has_dtype_ && has_shape_ && has_offsets_))
-      refuse_header(in_quotes(name_) + " lacks dtype, shape or data_offsets");
+      refuse_file(in_quotes(name_) + " lacks dtype, shape or data_offsets");
     place_ = place_ == Place::top ? Place::end : Place::top;
     return true;
   }
   bool key(std::string& key) {
     if (place_ == Place::top && key == "__metadata__") {
-      if (std::exchange(has_metadata_, true)) refuse_header("__metadata__ comes twice");
+      if (std::exchange(has_metadata_, true)) refuse_file("__metadata__ comes twice");
       place_ = Place::metadata_value;
     } else if (place_ == Place::top) {
       check_tensor_name(key);
-      if (!header.entries.try_emplace(key).second) refuse_header(in_quotes(key) + " comes twice");
+      if (!header.entries.try_emplace(key).second) refuse_file(in_quotes(key) + " comes twice");
       name_ = key;
       has_dtype_ = has_shape_ = has_offsets_ = false;
       place_ = Place::tensor_value;
     } else if (place_ == Place::metadata) {
-      if (!header.metadata.try_emplace(key).second) refuse_header(in_quotes(key) + " comes twice in __metadata__");
+      if (!header.metadata.try_emplace(key).second) refuse_file(in_quotes(key) + " comes twice in __metadata__");
       name_ = key;
       place_ = Place::metadata_text;
     } else {
       const bool known = key == "dtype" || key == "shape" || key == "data_offsets";
       auto& seen = key == "dtype" ? has_dtype_ : key == "shape" ? has_shape_ : has_offsets_;
-      if (!known) refuse_header(in_quotes(key) + " is not a property of a tensor");
-      if (std::exchange(seen, true)) refuse_header(in_quotes(key) + " comes twice in " + in_quotes(name_));
+      if (!known) refuse_file(in_quotes(key) + " is not a property of a tensor");
+      if (std::exchange(seen, true)) refuse_file(in_quotes(key) + " comes twice in " + in_quotes(name_));
       place_ = key == "dtype" ? Place::dtype : key == "shape" ? Place::shape_value : Place::offsets_value;
     }
     return true;
@@ -103,7 +82,7 @@ class SafetensorsHeaderReader {
   }
   bool end_array() {
     if (place_ == Place::offset_begin || place_ == Place::offset_end)
-      refuse_header("data_offsets of " + in_quotes(name_) + " are not two numbers");
+      refuse_file("data_offsets of " + in_quotes(name_) + " are not two numbers");
     place_ = Place::tensor;
     return true;
   }
@@ -115,7 +94,7 @@ class SafetensorsHeaderReader {
       const auto type = std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(),
                                      [&](const SafetensorsType& known) { return known.name == text; });
       if (type == kSafetensorsTypes.end())
-        refuse_header("dtype " + in_quotes(text) + " of " + in_quotes(name_) + " is unknown");
+        refuse_file("dtype " + in_quotes(text) + " of " + in_quotes(name_) + " is unknown");
       header.entries[name_].dtype = type->dtype;
       place_ = Place::tensor;
     } else {
@@ -127,7 +106,7 @@ class SafetensorsHeaderReader {
     auto& entry = header.entries[name_];
     if (number > std::numeric_limits<std::int64_t>::max()) refuse_here("a number above 2^63");
     if (place_ == Place::shape) {
-      if (entry.shape.size() == kMaxDimensions) refuse_header("the shape of " + in_quotes(name_) + " is too long");
+      if (entry.shape.size() == kMaxDimensions) refuse_file("the shape of " + in_quotes(name_) + " is too long");
       entry.shape.push_back(static_cast<std::int64_t>(number));
     } else if (place_ == Place::offset_begin) {
       entry.begin = number;
@@ -146,7 +125,7 @@ class SafetensorsHeaderReader {
   bool null() { refuse_here("null"); }
   bool binary(std::vector<std::uint8_t>&) { refuse_here("binary"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) {
-    refuse_header("the header is not JSON at its byte " + std::to_string(position));
+    refuse_file("the header is not JSON at its byte " + std::to_string(position));
   }
 
  private:
@@ -171,8 +150,8 @@ class SafetensorsHeaderReader {
   };
 
   [[noreturn]] void refuse_here(const std::string& what) const {
-    refuse_header("the header has " + what + " out of place" +
-                  (name_.empty() ? "" : ", at or after " + in_quotes(name_)));
+    refuse_file("the header has " + what + " out of place" +
+                (name_.empty() ? "" : ", at or after " + in_quotes(name_)));
   }
 
   Place place_ = Place::start;
@@ -187,7 +166,7 @@ class SafetensorsHeaderReader {
 
 DDPXX_INLINE SafetensorsHeader parse_safetensors_header(std::string_view json, std::size_t data_bytes) {
   detail::SafetensorsHeaderReader reader;
-  if (!json.starts_with('{')) detail::refuse_header("the header does not begin with {");
+  if (!json.starts_with('{')) detail::refuse_file("the header does not begin with {");
   nlohmann::json::sax_parse(json, &reader);
 
   using Named = std::pair<const std::string, SafetensorsEntry>;
@@ -200,14 +179,14 @@ DDPXX_INLINE SafetensorsHeader parse_safetensors_header(std::string_view json, s
   for (const auto* named : in_order) {
     const auto& [name, entry] = *named;
     if (entry.begin != covered || entry.end < entry.begin)
-      detail::refuse_header(detail::in_quotes(name) + " overlaps its neighbour, or leaves a hole");
-    if (entry.end - entry.begin != detail::bytes_of_shape(name, entry))
-      detail::refuse_header("the shape of " + detail::in_quotes(name) + " does not fit its bytes");
+      detail::refuse_file(detail::in_quotes(name) + " overlaps its neighbour, or leaves a hole");
+    if (entry.end - entry.begin != detail::bytes_of_shape(name, entry.dtype, entry.shape))
+      detail::refuse_file("the shape of " + detail::in_quotes(name) + " does not fit its bytes");
     covered = entry.end;
   }
   if (covered != data_bytes)
-    detail::refuse_header("its tensors take " + std::to_string(covered) + " bytes, " + std::to_string(data_bytes) +
-                          " are there");
+    detail::refuse_file("its tensors take " + std::to_string(covered) + " bytes, " + std::to_string(data_bytes) +
+                        " are there");
   return std::move(reader.header);
 }
 
@@ -219,15 +198,15 @@ DDPXX_INLINE std::string print_safetensors_header(const SafetensorsHeader& heade
       const auto type = std::find_if(detail::kSafetensorsTypes.begin(), detail::kSafetensorsTypes.end(),
                                      [&](const detail::SafetensorsType& known) { return known.dtype == entry.dtype; });
       if (type == detail::kSafetensorsTypes.end())
-        detail::refuse_header(detail::in_quotes(name) +
-                              " is of a dtype that safetensors does not have: " + at::toString(entry.dtype));
+        detail::refuse_file(detail::in_quotes(name) +
+                            " is of a dtype that safetensors does not have: " + at::toString(entry.dtype));
       json += ',' + nlohmann::json(name).dump() + ":{\"dtype\":\"" + std::string{type->name} +
               "\",\"shape\":" + nlohmann::json(entry.shape).dump() + ",\"data_offsets\":[" +
               std::to_string(entry.begin) + ',' + std::to_string(entry.end) + "]}";
     }
     return json + '}';
   } catch (const nlohmann::json::exception&) {
-    detail::refuse_header("a name or a text of the metadata is not UTF-8");
+    detail::refuse_file("a name or a text of the metadata is not UTF-8");
   }
 }
 

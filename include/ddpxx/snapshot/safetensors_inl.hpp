@@ -44,13 +44,13 @@ inline Bytes bytes_of_tensor(const at::Tensor& tensor) {
 inline void check_sum(std::string_view file, std::size_t header_end) {
   const auto front = file.substr(0, header_end).find(kChecksumFront);
   const auto digits = front == std::string_view::npos ? header_end : front + kChecksumFront.size();
-  if (digits + kNoChecksum.size() > header_end) refuse_header("its checksum is not where ddpxx writes it");
+  if (digits + kNoChecksum.size() > header_end) refuse_file("its checksum is not where ddpxx writes it");
   auto sum = crc32c(ddpxx::bytes_of(file.substr(0, digits)));
   sum = crc32c(ddpxx::bytes_of(kNoChecksum), sum);
   sum = crc32c(ddpxx::bytes_of(file.substr(digits + kNoChecksum.size())), sum);
   if (file.substr(digits, kNoChecksum.size()) != crc32c_text(sum))
-    refuse_header("its checksum is wrong; a program that changes such a file must leave out " +
-                  std::string{kChecksumKey});
+    refuse_file("its checksum is wrong; a program that changes such a file must leave out " +
+                std::string{kChecksumKey});
 }
 
 /// Returns a view that keeps the mapping alive, or a copy if the tensor does not begin at a multiple of its element
@@ -60,7 +60,7 @@ inline at::Tensor tensor_in(const std::shared_ptr<MappedFile>& map, std::byte* d
   const auto num_bytes = entry.end - entry.begin;
   const auto is_false_or_true = [](std::byte byte) { return byte <= std::byte{1}; };
   if (entry.dtype == at::kBool && !std::all_of(data, data + num_bytes, is_false_or_true))
-    refuse_header(in_quotes(name) + " has values that are neither false nor true");
+    refuse_file(in_quotes(name) + " has values that are neither false nor true");
   const bool aligned = reinterpret_cast<std::uintptr_t>(data) % at::elementSize(entry.dtype) == 0;
   if (aligned && num_bytes > 0)
     return at::from_blob(
@@ -73,10 +73,10 @@ inline at::Tensor tensor_in(const std::shared_ptr<MappedFile>& map, std::byte* d
 inline Safetensors read_mapped(const std::shared_ptr<MappedFile>& map, Checksum checksum) {
   const auto bytes = map->bytes();
   std::uint64_t header_bytes = 0;
-  if (bytes.size() < sizeof(header_bytes)) refuse_header("it has " + std::to_string(bytes.size()) + " bytes");
+  if (bytes.size() < sizeof(header_bytes)) refuse_file("it has " + std::to_string(bytes.size()) + " bytes");
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes))
-    refuse_header("its header claims " + std::to_string(header_bytes) + " bytes");
+    refuse_file("its header claims " + std::to_string(header_bytes) + " bytes");
 
   const std::string_view file{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   const auto header_end = sizeof(header_bytes) + header_bytes;
@@ -85,7 +85,7 @@ inline Safetensors read_mapped(const std::shared_ptr<MappedFile>& map, Checksum 
   if (has_sum)
     check_sum(file, header_end);
   else if (checksum == Checksum::required)
-    refuse_header("it has no ddpxx.checksum");
+    refuse_file("it has no ddpxx.checksum");
 
   Safetensors content{{}, std::move(header.metadata)};
   for (const auto& [name, entry] : header.entries)
@@ -115,7 +115,7 @@ DDPXX_INLINE void write_safetensors(const std::filesystem::path& path, const Nam
     json = print_safetensors_header(header);
     json.resize((json.size() + 7) / 8 * 8, ' ');
     if (json.size() > kMaxHeaderBytes)
-      detail::refuse_header("the header would have " + std::to_string(json.size()) + " bytes");
+      detail::refuse_file("the header would have " + std::to_string(json.size()) + " bytes");
   } catch (const Error& error) {
     throw Error{Errc::storage, "cannot write " + path.string() + ": " + error.what()};
   }
