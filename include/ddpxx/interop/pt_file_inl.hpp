@@ -1,10 +1,8 @@
 // ddpxx/interop/pt_file_inl.hpp — the definitions of pt_file.hpp.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -16,8 +14,6 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <caffe2/serialize/inline_container.h>
 
 #include <ddpxx/core/error.hpp>
@@ -30,28 +26,20 @@
 #include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/interop/zip_archive.hpp>
 #include <ddpxx/snapshot/quotes.hpp>
+#include <ddpxx/snapshot/tensor_of_bytes.hpp>
 
 namespace ddpxx {
 
 namespace detail {
 
-/// Returns a record as a tensor. This is a view, which keeps `owner` alive, or a copy if the record does not begin at a
-/// multiple of the element size.
+/// Returns a record as a tensor, which keeps `owner` alive or is a copy: see tensor_of_bytes.
 inline at::Tensor storage_in(std::span<std::byte> record, const PickledStorage& storage,
                              const std::shared_ptr<void>& owner) {
   const auto item = at::elementSize(storage.dtype);
   if (record.size() % item != 0 || record.size() / item != static_cast<std::size_t>(storage.num_elements))
     refuse_file("the storage " + in_quotes(storage.key) + " has " + std::to_string(record.size()) +
                 " bytes, which are not " + std::to_string(storage.num_elements) + " of " + at::toString(storage.dtype));
-  const auto is_false_or_true = [](std::byte byte) { return byte <= std::byte{1}; };
-  if (storage.dtype == at::kBool && !std::all_of(record.begin(), record.end(), is_false_or_true))
-    refuse_file("the storage " + in_quotes(storage.key) + " has values that are neither false nor true");
-  if (!record.empty() && reinterpret_cast<std::uintptr_t>(record.data()) % item == 0)
-    return at::from_blob(
-        record.data(), {storage.num_elements}, [owner](void*) {}, storage.dtype);
-  auto copy = at::empty({storage.num_elements}, storage.dtype);
-  if (!record.empty()) std::memcpy(copy.mutable_data_ptr(), record.data(), record.size());
-  return copy;
+  return tensor_of_bytes(record, storage.dtype, {storage.num_elements}, owner, "the storage " + in_quotes(storage.key));
 }
 
 inline PickleValue read_archive(std::span<std::byte> bytes, const std::shared_ptr<void>& owner) {

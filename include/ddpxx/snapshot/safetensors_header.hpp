@@ -40,6 +40,11 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::size_t da
 /// Errors  `storage` for text that is not UTF-8 and for names that a reader would refuse.
 std::string print_safetensors_header(const SafetensorsHeader& header);
 
+/// Returns what a file has before its tensors: the length of the header, and the header, which ends at a multiple of 8.
+///
+/// Errors  `storage` as print_safetensors_header, and for a header that is longer than kMaxHeaderBytes.
+std::string front_of_file(const SafetensorsHeader& header);
+
 }  // namespace ddpxx
 
 #ifndef DDPXX_CORE

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -208,6 +210,15 @@ DDPXX_INLINE std::string print_safetensors_header(const SafetensorsHeader& heade
   } catch (const nlohmann::json::exception&) {
     detail::refuse_file("a name or a text of the metadata is not UTF-8");
   }
+}
+
+DDPXX_INLINE std::string front_of_file(const SafetensorsHeader& header) {
+  auto json = print_safetensors_header(header);
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  if (json.size() > kMaxHeaderBytes)
+    detail::refuse_file("the header would have " + std::to_string(json.size()) + " bytes");
+  const auto length = std::bit_cast<std::array<char, 8>>(std::uint64_t{json.size()});
+  return std::string{length.data(), length.size()} + json;
 }
 
 }  // namespace ddpxx

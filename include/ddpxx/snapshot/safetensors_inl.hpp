@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +14,6 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <ddpxx/core/crc32c.hpp>
 #include <ddpxx/core/error.hpp>
@@ -26,6 +23,7 @@
 #include <ddpxx/snapshot/quotes.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/safetensors_header.hpp>
+#include <ddpxx/snapshot/tensor_of_bytes.hpp>
 
 namespace ddpxx {
 
@@ -53,23 +51,6 @@ inline void check_sum(std::string_view file, std::size_t header_end) {
                 std::string{kChecksumKey});
 }
 
-/// Returns a view that keeps the mapping alive, or a copy if the tensor does not begin at a multiple of its element
-/// size.
-inline at::Tensor tensor_in(const std::shared_ptr<MappedFile>& map, std::byte* data, const std::string& name,
-                            const SafetensorsEntry& entry) {
-  const auto num_bytes = entry.end - entry.begin;
-  const auto is_false_or_true = [](std::byte byte) { return byte <= std::byte{1}; };
-  if (entry.dtype == at::kBool && !std::all_of(data, data + num_bytes, is_false_or_true))
-    refuse_file(in_quotes(name) + " has values that are neither false nor true");
-  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % at::elementSize(entry.dtype) == 0;
-  if (aligned && num_bytes > 0)
-    return at::from_blob(
-        data, entry.shape, [map](void*) {}, entry.dtype);
-  auto copy = at::empty(entry.shape, entry.dtype);
-  if (num_bytes > 0) std::memcpy(copy.mutable_data_ptr(), data, num_bytes);
-  return copy;
-}
-
 inline Safetensors read_mapped(const std::shared_ptr<MappedFile>& map, Checksum checksum) {
   const auto bytes = map->bytes();
   std::uint64_t header_bytes = 0;
@@ -89,7 +70,8 @@ inline Safetensors read_mapped(const std::shared_ptr<MappedFile>& map, Checksum 
 
   Safetensors content{{}, std::move(header.metadata)};
   for (const auto& [name, entry] : header.entries)
-    content.tensors.emplace(name, tensor_in(map, bytes.data() + header_end + entry.begin, name, entry));
+    content.tensors.emplace(name, tensor_of_bytes(bytes.subspan(header_end + entry.begin, entry.end - entry.begin),
+                                                  entry.dtype, entry.shape, map, in_quotes(name)));
   return content;
 }
 
@@ -110,17 +92,13 @@ DDPXX_INLINE void write_safetensors(const std::filesystem::path& path, const Nam
     offset += num_bytes;
   }
 
-  std::string json;
+  std::string front;
   try {
-    json = print_safetensors_header(header);
-    json.resize((json.size() + 7) / 8 * 8, ' ');
-    if (json.size() > kMaxHeaderBytes)
-      detail::refuse_file("the header would have " + std::to_string(json.size()) + " bytes");
+    front = front_of_file(header);
   } catch (const Error& error) {
     throw Error{Errc::storage, "cannot write " + path.string() + ": " + error.what()};
   }
-  const auto header_bytes = std::bit_cast<std::array<std::byte, 8>>(std::uint64_t{json.size()});
-  const auto digits = header_bytes.size() + json.find(detail::kChecksumFront) + detail::kChecksumFront.size();
+  const auto digits = front.find(detail::kChecksumFront) + detail::kChecksumFront.size();
 
   write_file_atomic(path, [&](File& file) {
     std::uint32_t sum = 0;
@@ -128,8 +106,7 @@ DDPXX_INLINE void write_safetensors(const std::filesystem::path& path, const Nam
       sum = crc32c(bytes, sum);
       file.write(bytes);
     };
-    write(header_bytes);
-    write(bytes_of(json));
+    write(bytes_of(front));
     for (const auto& [name, tensor] : in_order)
       write(detail::bytes_of_tensor(tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()));
     file.write_at(digits, bytes_of(crc32c_text(sum)));

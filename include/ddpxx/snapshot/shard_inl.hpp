@@ -2,8 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -50,11 +48,7 @@ DDPXX_INLINE Shard::Shard(std::string file_name, std::vector<StateSlice> slices)
       throw Error{Errc::storage, "two tensors of a snapshot are called " + detail::in_quotes(slice.name)};
     bytes_ += bytes;
   }
-  auto json = print_safetensors_header(header);
-  json.resize((json.size() + 7) / 8 * 8, ' ');
-  const auto length = std::bit_cast<std::array<char, 8>>(std::uint64_t{json.size()});
-  header_.assign(length.data(), length.size());
-  header_ += json;
+  header_ = front_of_file(header);
   bytes_ += header_.size();
 }
 
