@@ -16,13 +16,13 @@
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/file.hpp>
 #include <ddpxx/flat/named_tensors.hpp>
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/storage/open_storage.hpp>
+#include <ddpxx/storage/storage.hpp>
 
 /// A file of tensors; one in a bucket is read into memory as a whole.
 struct TensorFile {
@@ -75,9 +75,7 @@ struct TensorFile {
 
   void write(const ddpxx::PickleValue& value) const {
     if (!in_bucket()) return ddpxx::write_pt(name, value);
-    const auto bytes = ddpxx::pack_pt(value);
-    const ddpxx::Bytes parts[] = {ddpxx::bytes_of(bytes)};
-    ddpxx::open_storage(folder())->write(object(), parts);
+    ddpxx::write_text(*ddpxx::open_storage(folder()), object(), ddpxx::pack_pt(value));
   }
   /// Writes the tensors of a snapshot under their names there.
   void write(const ddpxx::NamedTensors& tensors) const {

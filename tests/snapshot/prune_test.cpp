@@ -19,6 +19,7 @@
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/shard.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/snapshot/snapshots.hpp>
 #include <ddpxx/snapshot/state_slice.hpp>
 
@@ -40,7 +41,7 @@ class Prune : public testing::Test {
     manifest.run.step = step;
     manifest.starts = {start};
     add_reports(manifest, std::array{written.report()});
-    snapshots_.commit(manifest);
+    EXPECT_FALSE(snapshots_.try_commit(manifest));
   }
   void leave(std::int64_t step, const std::string& file) {
     storage_.objects[Snapshots::folder_of(step) + file] = "half of it";
@@ -207,7 +208,7 @@ TEST_F(Prune, LeavesWhatAnotherStartHasPutInThePlaceOfItsOwn) {
   manifest.run.step = 4;
   manifest.starts = {kYours};
   add_reports(manifest, std::array{written.report()});
-  others.commit(manifest);
+  EXPECT_FALSE(others.try_commit(manifest));
   for (const auto step : {6, 8}) save(step, kMine);
   snapshots_.prune({.last = 1}, shared_place_);
   EXPECT_THAT(steps(), ElementsAre(8, 4));

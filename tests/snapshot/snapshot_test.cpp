@@ -349,7 +349,7 @@ TEST(Snapshot, WhoseRanksFilesWereExchangedIsNotTaken) {
     reports.push_back(shard.report());
   }
   add_reports(manifest, reports);
-  Snapshots{storage}.commit(manifest);
+  EXPECT_FALSE(Snapshots{storage}.try_commit(manifest));
   EXPECT_EQ(load_snapshot(storage)->run.step, 2);
   const auto of_step_2 = folder / "step-00000002";
   ASSERT_EQ(fs::file_size(of_step_2 / "rank-0"), fs::file_size(of_step_2 / "rank-1"))
@@ -379,7 +379,7 @@ TEST(Snapshots, LargerThanAReaderTakesAreNotPublished) {
   Manifest manifest;
   manifest.run.overrides = std::string(kMaxManifestBytes / 6, '\x01');  // each of these bytes takes six bytes in JSON
   try {
-    Snapshots{storage}.commit(manifest);
+    Snapshots{storage}.try_commit(manifest);
     FAIL() << "a manifest that is too large to be read was written";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::storage);
@@ -637,7 +637,7 @@ class PlaceOfTwoRuns : public testing::Test {
       manifest.run.step = step;
       manifest.starts = {start};
       add_reports(manifest, std::vector{shard.report()});
-      snapshots_.commit(manifest);
+      EXPECT_FALSE(snapshots_.try_commit(manifest));
     }
   }
   bool has(const std::string& file) const { return fs::exists(folder_ / file); }
@@ -675,14 +675,14 @@ TEST(Snapshots, AreNotPublishedWhereAFileCannotBeSeenOrATensorIsNotComplete) {
   manifest.run.step = 1;
   add_reports(manifest, std::vector{shard.report()});
   try {
-    Snapshots{storage}.commit(manifest);
+    Snapshots{storage}.try_commit(manifest);
     FAIL() << "a snapshot was published although one of its files is missing";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("all ranks must share one save_dir, and nothing may remove its files "
                                                  "while a run saves there"));
   }
   manifest.tensors.at("x").parts.clear();
-  EXPECT_THROW(Snapshots{storage}.commit(manifest), Error);
+  EXPECT_THROW(Snapshots{storage}.try_commit(manifest), Error);
 }
 
 TEST(Snapshots, WithoutTheirDateAndTheOrderOfParametersAreRead) {

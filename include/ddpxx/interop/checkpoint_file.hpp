@@ -10,7 +10,6 @@
 #include <utility>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/file.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
@@ -43,10 +42,9 @@ class CheckpointFiles {
 
   /// Writes states that the caller has. `optimizer` is a state_dict() from optimizer_to_python, or None.
   void save_checkpoint(std::int64_t epoch, NamedTensors model, PickleValue optimizer, const std::string& filename) {
-    const auto bytes =
-        pack_pt(to_python(TrainingCheckpoint{CheckpointLayout::guide, std::move(model), std::move(optimizer), epoch}));
-    const Bytes parts[] = {bytes_of(bytes)};
-    storage_->write(filename, parts);
+    write_text(
+        *storage_, filename,
+        pack_pt(to_python(TrainingCheckpoint{CheckpointLayout::guide, std::move(model), std::move(optimizer), epoch})));
     *out_ << "Checkpoint saved to " << harmless(storage_->full_name(filename)) << std::endl;
   }
 

@@ -41,12 +41,8 @@ DDPXX_INLINE std::optional<SnapshotChoice> snapshot_of_step_folder(Storage& stor
   while (name.size() > 1 && name.ends_with('/')) name.pop_back();
   const auto slash = name.rfind('/');
   const auto folder = slash == std::string::npos ? name : name.substr(slash + 1);
-  const auto digits = std::string_view{folder}.substr(std::min(folder.find('-') + 1, folder.size()));
-  std::int64_t step = 0;
-  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (status != std::errc{} || end != digits.data() + digits.size() || step < 0 ||
-      Snapshots::folder_of(step) != folder + '/')
-    return std::nullopt;
+  const auto step = Snapshots::step_of(folder + '/');
+  if (!step) return std::nullopt;
   const auto is_manifest = [](const StoredObject& object) { return object.name == Snapshots::kManifest; };
   if (std::ranges::none_of(storage.list(Snapshots::kManifest), is_manifest)) return std::nullopt;
   return SnapshotChoice{.place = slash == std::string::npos ? "." : name.substr(0, std::max<std::size_t>(slash, 1)),

@@ -28,7 +28,7 @@ struct ReadSnapshot {
 
 /// The snapshots in a storage, in one folder for each step: `step-00000100/` holds a file of each rank and
 /// `manifest.json`, which is written last. Readers ignore files that no manifest lists. Manifests are cached, so only
-/// one thread at a time may call `read`, `try_commit`, `commit` and `prune`.
+/// one thread at a time may call `read`, `try_commit` and `prune`.
 /// Errors  `storage`, from every function.
 class Snapshots {
  public:
@@ -40,6 +40,9 @@ class Snapshots {
 
   /// Returns the name of a step's folder, with a slash at the end.
   static std::string folder_of(std::int64_t step);
+
+  /// Returns the step whose folder has this name, with a slash at the end; none for any other name.
+  static std::optional<std::int64_t> step_of(std::string_view folder);
 
   /// Lists the folders of all steps, the newest first.
   std::vector<StoredSnapshot> list() const;
@@ -58,9 +61,6 @@ class Snapshots {
   /// earlier without seeing the reply. Returns a text that names the conflict if another run owns the step.
   /// Errors  `storage`, also if the manifest that is there is damaged: then its owner is unknown.
   std::optional<std::string> try_commit(const Manifest& manifest) const;
-  /// Commits as `try_commit` does.
-  /// Errors  `storage` also if another run owns the step.
-  void commit(const Manifest& manifest) const;
 
   /// Returns a text that names the conflict if another start has committed a later step than `manifest`. Ignores the
   /// steps in `known`, which were there when the run began.

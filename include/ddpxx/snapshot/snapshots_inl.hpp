@@ -10,7 +10,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -31,19 +30,6 @@ namespace detail {
 inline constexpr std::string_view kStepPrefix = "step-";
 inline constexpr std::uint64_t kMaxAttemptsBytes = 100;
 inline constexpr int kMaxTriesToCommit = 10;
-
-/// Returns the step of a file's name, which begins with the name of a step's folder; none for any other name.
-inline std::optional<std::int64_t> step_in(std::string_view name) {
-  const auto slash = name.find('/');
-  if (slash == std::string_view::npos) return std::nullopt;
-  const auto digits = name.substr(kStepPrefix.size(), slash - kStepPrefix.size());
-  std::int64_t step = 0;
-  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (status != std::errc{} || end != digits.data() + digits.size() || step < 0 ||
-      name.substr(0, slash + 1) != Snapshots::folder_of(step))
-    return std::nullopt;
-  return step;
-}
 
 /// Returns the text of a manifest.
 /// Errors  `storage` if no reader would take it; `name` is its full name.
@@ -74,10 +60,18 @@ DDPXX_INLINE std::string Snapshots::folder_of(std::int64_t step) {
   return "step-" + digits + '/';
 }
 
+DDPXX_INLINE std::optional<std::int64_t> Snapshots::step_of(std::string_view folder) {
+  const auto digits = folder.substr(std::min(folder.size(), detail::kStepPrefix.size()));
+  std::int64_t step = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (step < 0 || folder_of(step) != folder) return std::nullopt;
+  return step;
+}
+
 DDPXX_INLINE std::vector<StoredSnapshot> Snapshots::list() const {
   std::map<std::int64_t, StoredSnapshot> found;
   for (const auto& [name, size] : storage_->list(std::string{detail::kStepPrefix})) {
-    const auto step = detail::step_in(name);
+    const auto step = step_of(std::string_view{name}.substr(0, name.find('/') + 1));
     if (!step) continue;
     auto& snapshot = found[*step];
     snapshot.step = *step;
@@ -95,8 +89,7 @@ DDPXX_INLINE std::vector<StoredSnapshot> Snapshots::list() const {
 DDPXX_INLINE std::vector<std::string> Snapshots::linked_folders() const {
   std::vector<std::string> linked;
   for (const auto& name : storage_->links())
-    if (name.starts_with(detail::kStepPrefix) && detail::step_in(name + '/'))
-      linked.push_back(storage_->full_name(name));
+    if (step_of(name + '/')) linked.push_back(storage_->full_name(name));
   return linked;
 }
 
@@ -160,17 +153,12 @@ DDPXX_INLINE std::optional<std::string> Snapshots::try_commit(const Manifest& ma
                   storage_->full_name(name) +
                       " is there already and damaged, so its owner is unknown: remove it, or choose another save_dir"};
     if (!there || manifest.starts.empty() || there->starts != manifest.starts) return conflict_text(manifest.run.step);
-    const Bytes parts[] = {bytes_of(text)};
-    storage_->write(name, parts);
+    write_text(*storage_, name, text);
     break;
   }
   failpoint("snapshot.after_commit");
   facts_.remember(manifest);
   return std::nullopt;
-}
-
-DDPXX_INLINE void Snapshots::commit(const Manifest& manifest) const {
-  if (const auto conflict = try_commit(manifest)) throw Error{Errc::storage, *conflict};
 }
 
 DDPXX_INLINE std::optional<std::string> Snapshots::find_later_of_another(const Manifest& manifest,
@@ -214,10 +202,7 @@ DDPXX_INLINE void Snapshots::set_aside(const StoredSnapshot& stored) const {
   } catch (const UnreadableObject& error) {
     text = std::string{error.what()} + '\n';
   }
-  if (text) {
-    const Bytes parts[] = {bytes_of(*text)};
-    storage_->write(stored.folder + kRejected, parts);
-  }
+  if (text) write_text(*storage_, stored.folder + kRejected, *text);
   clear_attempts(stored);  // first, so that a count cannot apply to the step's next snapshot
   storage_->remove(name);
 }
@@ -231,9 +216,7 @@ DDPXX_INLINE std::int64_t Snapshots::attempts(const StoredSnapshot& stored) cons
 }
 
 DDPXX_INLINE void Snapshots::write_attempts(const StoredSnapshot& stored, std::int64_t count) const {
-  const auto text = std::to_string(count) + '\n';
-  const Bytes parts[] = {bytes_of(text)};
-  storage_->write(stored.folder + kAttempts, parts);
+  write_text(*storage_, stored.folder + kAttempts, std::to_string(count) + '\n');
 }
 
 DDPXX_INLINE void Snapshots::clear_attempts(const StoredSnapshot& stored) const {

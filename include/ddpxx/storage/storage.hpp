@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -96,6 +97,14 @@ class Storage {
   /// Removes the object. It is not an error if the object does not exist.
   virtual void remove(const std::string& name) = 0;
 };
+
+/// Writes the object, or replaces it, with this content.
+///
+/// Errors  `storage`.
+inline void write_text(Storage& storage, const std::string& name, std::string_view text) {
+  const Bytes parts[] = {bytes_of(text)};
+  storage.write(name, parts);
+}
 
 /// Reads a range once more that `storage` could not read before. Returns true if it is there and can be read now.
 /// Errors  `storage` for an error of another kind, for example if the storage does not answer.
