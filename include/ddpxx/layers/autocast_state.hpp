@@ -30,6 +30,12 @@ class AutocastScope {
     set(state);
     at::autocast::increment_nesting();
   }
+  /// Turns autocast off for this type of device.
+  static AutocastScope off(at::DeviceType device) {
+    auto state = AutocastState::of(device);
+    state.enabled = false;
+    return AutocastScope{state};
+  }
   AutocastScope(const AutocastScope&) = delete;
   AutocastScope& operator=(const AutocastScope&) = delete;
   ~AutocastScope() {

@@ -20,13 +20,13 @@
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/nn/add_norm.hpp>
+#include <ddpxx/nn/first_derivative.hpp>
 #include <ddpxx/nn/kernels/add_norm_kernels.hpp>
 #include <ddpxx/nn/kernels/driver.hpp>
 
@@ -57,14 +57,6 @@ inline AddNormGradients add_norm_backward(const at::Tensor& d_sum, const at::Ten
                                      at::zeros_like(typed_weight), {true, true, true});
   if (d_sum.defined()) d = d + d_sum;
   return {d.to(sum.scalar_type()), d.to(y_type), d_weight.to(weight.scalar_type()), d_bias.to(weight.scalar_type())};
-}
-
-/// Errors  `config` in a backward pass that is to create a graph.
-inline void check_first_derivative(const char* name) {
-  if (c10::GradMode::is_enabled())
-    throw Error{Errc::config, std::string{name} +
-                                  " has no second derivative: call backward without create_graph, or "
-                                  "set model.fused=false"};
 }
 
 class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
@@ -139,10 +131,8 @@ inline void check_norm(const char* name, const at::Tensor& x, const at::Tensor& 
 DDPXX_INLINE at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                    double epsilon) {
   detail::check_norm("layer_norm", x, weight, bias);
-  auto autocast = AutocastState::of(x.device().type());
-  const auto normed_type = autocast.type_for(x.scalar_type());
-  autocast.enabled = false;
-  const AutocastScope no_autocast{autocast};
+  const auto normed_type = AutocastState::of(x.device().type()).type_for(x.scalar_type());
+  const auto no_autocast = AutocastScope::off(x.device().type());
   const c10::OptionalDeviceGuard device{x.device()};
   if (x.is_cuda()) return detail::LayerNormFunction::apply(x, weight, bias, epsilon, normed_type);
   const auto type = at::toOpMathType(x.scalar_type());
@@ -156,11 +146,9 @@ DDPXX_INLINE AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at
                                                     << y.sizes() << " on " << y.device() << " do not fit each other")
                                   .str()};
   detail::check_norm("add_norm", x, weight, bias);
-  auto autocast = AutocastState::of(x.device().type());
   const auto sum_type = at::result_type(x, y);
-  const auto normed_type = autocast.type_for(sum_type);
-  autocast.enabled = false;
-  const AutocastScope no_autocast{autocast};
+  const auto normed_type = AutocastState::of(x.device().type()).type_for(sum_type);
+  const auto no_autocast = AutocastScope::off(x.device().type());
   const c10::OptionalDeviceGuard device{x.device()};
   const auto both = detail::AddNormFunction::apply(x.to(sum_type), y, weight, bias, epsilon, normed_type);
   return {both[0], both[1]};

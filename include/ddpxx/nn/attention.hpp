@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/dropout.h>
@@ -22,30 +23,23 @@
 
 namespace ddpxx {
 
-/// Fused causal attention over a joint projection of queries, keys and values.
+/// Fused causal attention over a joint projection of queries, keys and values. With a cache, the tokens are new ones
+/// behind those in the cache: they attend to these as well, and are added to them.
+///
 /// Shapes  `qkv_BT3C` [B, T, 3C]; result [B, T, C].
-inline at::Tensor causal_attention(const at::Tensor& qkv_BT3C, std::int64_t heads, double dropout) {
+inline at::Tensor causal_attention(const at::Tensor& qkv_BT3C, std::int64_t heads, double dropout,
+                                   AttentionCache* cache = nullptr) {
   const auto B = qkv_BT3C.size(0), T = qkv_BT3C.size(1), C = qkv_BT3C.size(2) / 3;
+  const auto before = cache == nullptr ? 0 : cache->num_tokens();
   const auto parts = qkv_BT3C.split(C, 2);
   const auto by_head = [&](const at::Tensor& x_BTC) { return x_BTC.view({B, T, heads, C / heads}).transpose(1, 2); };
-  const auto y_BHTD = at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), {},
-                                                       dropout, /*is_causal=*/true);
-  return y_BHTD.transpose(1, 2).contiguous().view({B, T, C});
-}
-
-/// Causal attention of new tokens to themselves and to those in the cache, to which they are added.
-/// Shapes  `qkv_BT3C` [B, T, 3C], T new tokens; result [B, T, C].
-inline at::Tensor cached_attention(const at::Tensor& qkv_BT3C, std::int64_t heads, AttentionCache& cache) {
-  const auto B = qkv_BT3C.size(0), T = qkv_BT3C.size(1), C = qkv_BT3C.size(2) / 3;
-  const auto before = cache.num_tokens();
-  const auto parts = qkv_BT3C.split(C, 2);
-  const auto by_head = [&](const at::Tensor& x_BTC) { return x_BTC.view({B, T, heads, C / heads}).transpose(1, 2); };
-  const auto [keys_BHTD, values_BHTD] = cache.append(by_head(parts[1]), by_head(parts[2]));
+  auto keys_BHTD = by_head(parts[1]), values_BHTD = by_head(parts[2]);
+  if (cache != nullptr) std::tie(keys_BHTD, values_BHTD) = cache->append(keys_BHTD, values_BHTD);
   // A single token sees all others, and the mask of is_causal begins at the first key.
   std::optional<at::Tensor> mask_TS;
   if (before > 0 && T > 1) mask_TS = at::ones({T, before + T}, qkv_BT3C.options().dtype(at::kBool)).tril(before);
-  const auto y_BHTD = at::scaled_dot_product_attention(by_head(parts[0]), keys_BHTD, values_BHTD, mask_TS,
-                                                       /*dropout_p=*/0.0, /*is_causal=*/before == 0);
+  const auto y_BHTD = at::scaled_dot_product_attention(by_head(parts[0]), keys_BHTD, values_BHTD, mask_TS, dropout,
+                                                       /*is_causal=*/before == 0);
   return y_BHTD.transpose(1, 2).contiguous().view({B, T, C});
 }
 
@@ -86,8 +80,7 @@ class CausalSelfAttention : public torch::nn::Module {
   at::Tensor forward(Run& run, const at::Tensor& x_BTC, AttentionCache* cache = nullptr) {
     const auto qkv_BT3C = c_attn_ ? c_attn_->forward(x_BTC) : attn_->in(x_BTC);
     const auto attend = [this, cache](const at::Tensor& qkv) {
-      return cache != nullptr ? cached_attention(qkv, heads_, *cache)
-                              : causal_attention(qkv, heads_, is_training() ? dropout_ : 0.0);
+      return causal_attention(qkv, heads_, cache == nullptr && is_training() ? dropout_ : 0.0, cache);
     };
     auto y_BTC = run.keep(attend, qkv_BT3C);
     if (attn_) y_BTC = attn_->out(y_BTC);

@@ -11,13 +11,13 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/first_derivative.hpp>
 #include <ddpxx/nn/kernels/bias_gelu_kernels.hpp>
 #include <ddpxx/nn/kernels/driver.hpp>
 
@@ -50,10 +50,7 @@ class BiasGeluFunction : public torch::autograd::Function<BiasGeluFunction> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    if (c10::GradMode::is_enabled())
-      throw Error{Errc::config,
-                  "bias_gelu has no second derivative: call backward without create_graph, or set "
-                  "model.fused=false"};
+    check_first_derivative("bias_gelu");
     const auto saved = context->get_saved_variables();
     const auto& approximate = context->saved_data["approximate"].toStringRef();
     const c10::OptionalDeviceGuard device{saved[0].device()};
@@ -76,9 +73,7 @@ DDPXX_INLINE at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias, s
                                   ": pass tensors of one device"};
   if (approximate != "tanh" && approximate != "none")
     throw Error{Errc::config, "bias_gelu: approximate is \"" + std::string{approximate} + "\"; pass tanh or none"};
-  auto autocast = AutocastState::of(x.device().type());
-  autocast.enabled = false;
-  const AutocastScope no_autocast{autocast};
+  const auto no_autocast = AutocastScope::off(x.device().type());
   const c10::OptionalDeviceGuard device{x.device()};
   return detail::BiasGeluFunction::apply(x, bias, std::string{approximate});
 }

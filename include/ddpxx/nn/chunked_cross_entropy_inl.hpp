@@ -24,6 +24,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
+#include <ddpxx/nn/first_derivative.hpp>
 #include <ddpxx/nn/kernels/cross_entropy_kernel.hpp>
 #include <ddpxx/nn/kernels/driver.hpp>
 
@@ -76,10 +77,8 @@ inline bool has_cross_entropy_kernel(const at::Tensor& tensor) {
 inline HeadLoss head_loss(const at::Tensor& hidden_NC, const at::Tensor& weight_VC, const at::Tensor& targets_N,
                           std::int64_t chunk_rows, bool hidden_trains, bool weight_trains) {
   // Cast as autocast would cast for a linear layer; the softmax below must not be cast.
-  auto autocast = AutocastState::of(hidden_NC.device().type());
-  const auto type = autocast.type_for(hidden_NC.scalar_type());
-  autocast.enabled = false;
-  const AutocastScope no_autocast{autocast};
+  const auto type = AutocastState::of(hidden_NC.device().type()).type_for(hidden_NC.scalar_type());
+  const auto no_autocast = AutocastScope::off(hidden_NC.device().type());
   const auto x_NC = hidden_NC.to(type), w_VC = weight_VC.to(type), all_targets_N = targets_N.to(at::kLong).contiguous();
 
   const auto N = x_NC.size(0), C = x_NC.size(1), V = w_VC.size(0), K = std::min(chunk_rows, N);
@@ -132,10 +131,7 @@ class HeadLossFunction : public torch::autograd::Function<HeadLossFunction> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    if (c10::GradMode::is_enabled())
-      throw Error{Errc::config,
-                  "chunked_cross_entropy has no second derivative: call backward without create_graph, or use "
-                  "at::cross_entropy_loss"};
+    check_first_derivative("chunked_cross_entropy", "use at::cross_entropy_loss");
     const bool saved_is_needed_again = torch::autograd::get_current_graph_task_keep_graph();
     // The product is not in 16 bits, which would round the factor and so change all elements alike. Autograd casts it
     // to the type of its input.

@@ -28,6 +28,7 @@
 #include <ddpxx/layers/autocast_state.hpp>
 #include <ddpxx/nn/block_parameters.hpp>
 #include <ddpxx/nn/cpu/block_passes.hpp>
+#include <ddpxx/nn/first_derivative.hpp>
 #include <ddpxx/nn/fused_block.hpp>
 
 namespace ddpxx {
@@ -87,10 +88,7 @@ class BlockNode final : public torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const std::lock_guard lock{mutex_};
-    if (c10::GradMode::is_enabled())
-      throw Error{Errc::config,
-                  "fused_block has no second derivative: call backward without create_graph, or set "
-                  "model.fused=false"};
+    check_first_derivative("fused_block");
     if (!saved_)
       throw Error{Errc::config,
                   "fused_block: backward was called a second time, and the first call has freed what it needs: set "
@@ -101,9 +99,8 @@ class BlockNode final : public torch::autograd::Node {
                   "needs the values from before: change it after backward"};
     if (!gradients[0].defined()) return torch::autograd::variable_list(1 + kParameters);
     const at::AutoDispatchBelowADInplaceOrView no_graph;
-    auto autocast = AutocastState::of(at::kCPU);
-    autocast.enabled = false;  // backward may be called inside of a scope that forward did not see
-    const AutocastScope no_autocast{autocast};
+    // Backward may be called inside of a scope that forward did not see.
+    const auto no_autocast = AutocastScope::off(at::kCPU);
     const auto backward =
         saved_->state.qkv.scalar_type() == at::kBFloat16 ? block_backward<c10::BFloat16> : block_backward<float>;
     return backward(gradients[0], saved_->input, saved_->parameters, heads_, saved_->state,
