@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,7 +16,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/core/utf8.hpp>
+#include <ddpxx/interop/pickle_bytes.hpp>
 #include <ddpxx/interop/pickle_objects.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/snapshot/quotes.hpp>
@@ -69,78 +68,38 @@ inline bool view_fits(const std::vector<std::int64_t>& sizes, const std::vector<
 class Unpickler {
  public:
   Unpickler(std::string_view pickle, const FindStorage& find_storage)
-      : pickle_{pickle}, find_storage_{find_storage}, objects_{kFreeObjects + pickle.size() / 2} {}
+      : bytes_{pickle}, find_storage_{find_storage}, objects_{kFreeObjects + pickle.size() / 2} {}
 
   PickleValue run() {
     try {
       return parse();
     } catch (Error& error) {
-      throw error.with("byte", place_);
+      throw error.with("byte", bytes_.place());
     }
   }
 
  private:
   PickleValue parse() {
-    if (pickle_.size() > kMaxPickleBytes) refuse_pickle("has more than 64 MiB");
-    if (number<std::uint8_t>() != 0x80) refuse_pickle("is not a pickle");
-    if (const int protocol = number<std::uint8_t>(); protocol != 2)
+    if (bytes_.size() > kMaxPickleBytes) refuse_pickle("has more than 64 MiB");
+    if (bytes_.number<std::uint8_t>() != 0x80) refuse_pickle("is not a pickle");
+    if (const int protocol = bytes_.number<std::uint8_t>(); protocol != 2)
       refuse_pickle("is of pickle protocol " + std::to_string(protocol) +
                     "; save it with torch.save's own, which is 2");
     for (;;) {
-      const auto code = take(1).front();
+      const auto code = bytes_.take(1).front();
       if (code == '.') break;
       step(code);
     }
     if (stack_.empty()) refuse_pickle("ends without a value");
-    if (!marks_.empty() || stack_.size() > 1 || place_ != pickle_.size())
+    if (!marks_.empty() || stack_.size() > 1 || bytes_.place() != bytes_.size())
       refuse_pickle("ends with something left over");
-    return objects_.value(stack_.front(), sizeof(PickleValue) * kFreeObjects + 32 * pickle_.size());
+    return objects_.value(stack_.front(), sizeof(PickleValue) * kFreeObjects + 32 * bytes_.size());
   }
 
   using Id = PickleObjects::Id;
   using List = PickleObjects::List;
   using Tuple = PickleObjects::Tuple;
   using Dict = PickleObjects::Dict;
-
-  // --- bytes ---
-
-  std::string_view take(std::size_t count) {
-    if (count > pickle_.size() - place_) refuse_pickle("ends too early");
-    place_ += count;
-    return pickle_.substr(place_ - count, count);
-  }
-  template <class T>
-  T number() {
-    std::uint64_t bits = 0;
-    const auto bytes = take(sizeof(T));
-    for (std::size_t i = 0; i < sizeof(T); ++i) bits |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    return static_cast<T>(bits);
-  }
-  double big_endian_double() {
-    std::uint64_t bits = 0;
-    for (const char byte : take(8)) bits = (bits << 8U) | static_cast<unsigned char>(byte);
-    return std::bit_cast<double>(bits);
-  }
-  std::int64_t long_integer() {
-    const auto bytes = take(number<std::uint8_t>());
-    if (bytes.size() > 8) refuse_pickle("has an integer that does not fit 64 bits");
-    std::uint64_t bits = !bytes.empty() && static_cast<signed char>(bytes.back()) < 0 ? ~std::uint64_t{0} : 0;
-    for (auto byte = bytes.rbegin(); byte != bytes.rend(); ++byte)
-      bits = (bits << 8U) | static_cast<unsigned char>(*byte);
-    return static_cast<std::int64_t>(bits);
-  }
-  std::string_view text() {
-    const auto text = take(number<std::uint32_t>());
-    if (find_malformed_utf8(text) != std::string_view::npos) refuse_pickle("has a text that is not UTF-8");
-    return text;
-  }
-  std::string_view line() {
-    const auto end = pickle_.find('\n', place_);
-    if (end == std::string_view::npos) refuse_pickle("ends too early");
-    const auto line = take(end - place_);
-    take(1);
-    return line;
-  }
 
   // --- stack ---
 
@@ -195,12 +154,12 @@ class Unpickler {
     if (code == 'N') return push(std::monostate{});
     if (code == '\x88') return push(true);
     if (code == '\x89') return push(false);
-    if (code == 'K') return push(std::int64_t{number<std::uint8_t>()});
-    if (code == 'M') return push(std::int64_t{number<std::uint16_t>()});
-    if (code == 'J') return push(std::int64_t{number<std::int32_t>()});
-    if (code == '\x8a') return push(long_integer());
-    if (code == 'G') return push(big_endian_double());
-    if (code == 'X') return push(text());
+    if (code == 'K') return push(std::int64_t{bytes_.number<std::uint8_t>()});
+    if (code == 'M') return push(std::int64_t{bytes_.number<std::uint16_t>()});
+    if (code == 'J') return push(std::int64_t{bytes_.number<std::int32_t>()});
+    if (code == '\x8a') return push(bytes_.long_integer());
+    if (code == 'G') return push(bytes_.big_endian_double());
+    if (code == 'X') return push(bytes_.text());
     if (code == ']') return push(List{});
     if (code == '}') return push(Dict{});
     if (code == ')') return push(Tuple{});
@@ -212,10 +171,10 @@ class Unpickler {
     if (code == 'e') return append(pop_mark());
     if (code == 's') return set(pop_last(2));
     if (code == 'u') return set(pop_mark());
-    if (code == 'q') return memorize(number<std::uint8_t>());
-    if (code == 'r') return memorize(number<std::uint32_t>());
-    if (code == 'h') return recall(number<std::uint8_t>());
-    if (code == 'j') return recall(number<std::uint32_t>());
+    if (code == 'q') return memorize(bytes_.number<std::uint8_t>());
+    if (code == 'r') return memorize(bytes_.number<std::uint32_t>());
+    if (code == 'h') return recall(bytes_.number<std::uint8_t>());
+    if (code == 'j') return recall(bytes_.number<std::uint32_t>());
     if (code == 'c') return name_class();
     if (code == 'R') return call();
     if (code == '\x81') return call();
@@ -225,7 +184,7 @@ class Unpickler {
   }
 
   void name_class() {
-    const auto module = line(), name = line();
+    const auto module = bytes_.line(), name = bytes_.line();
     const auto is = [&](std::string_view known_module, std::string_view known) {
       return module == known_module && name == known;
     };
@@ -242,38 +201,35 @@ class Unpickler {
         "and texts; save only those");
   }
 
+  static void expect(bool right) {
+    if (!right) refuse_pickle("builds an object from arguments that do not belong to it");
+  }
+  /// Pushes the first of `count` arguments, which must be a T, called `what` in errors.
+  template <class T>
+  void push_first(const std::vector<Id>& arguments, std::size_t count, const char* what) {
+    expect(arguments.size() == count);
+    objects_.get<T>(arguments[0], what);
+    stack_.push_back(arguments[0]);
+  }
+
   void call() {
     const auto arguments = objects_.get<Tuple>(pop(), "a tuple of arguments").items;
     const auto callee = objects_.get<PickledClass>(pop(), "the name of what to build");
-    const auto expect = [&](bool right) {
-      if (!right) refuse_pickle("builds an object from arguments that do not belong to it");
-    };
     switch (callee) {
       case PickledClass::ordered_dict:
         expect(arguments.empty());
-        push(Dict{{}, true});
-        return;
+        return push(Dict{{}, true});
       case PickledClass::counter:
-        expect(arguments.size() == 1);
-        objects_.get<Dict>(arguments[0], "a dict");
-        stack_.push_back(arguments[0]);
-        return;
+        return push_first<Dict>(arguments, 1, "a dict");
       case PickledClass::size:
-        expect(arguments.size() == 1);
-        objects_.get<Tuple>(arguments[0], "a tuple");
-        stack_.push_back(arguments[0]);
-        return;
+        return push_first<Tuple>(arguments, 1, "a tuple");
       case PickledClass::parameter:
-        expect(arguments.size() == 3);
-        objects_.get<at::Tensor>(arguments[0], "a tensor");
-        stack_.push_back(arguments[0]);
-        return;
+        return push_first<at::Tensor>(arguments, 3, "a tensor");
       case PickledClass::tensor:
         expect(arguments.size() == 6 || arguments.size() == 7);
         expect(objects_.get<Dict>(arguments[5], "a dict of hooks").items.empty());
         expect(arguments.size() == 6 || objects_.get<Dict>(arguments[6], "a dict").items.empty());
-        build_tensor(arguments);
-        return;
+        return build_tensor(arguments);
     }
   }
 
@@ -316,9 +272,8 @@ class Unpickler {
   /// programs have at least two bytes for each object; this many objects may have fewer.
   static constexpr std::size_t kFreeObjects = std::size_t{1} << 20U;
 
-  std::string_view pickle_;
+  PickleBytes bytes_;
   const FindStorage& find_storage_;
-  std::size_t place_ = 0;
   PickleObjects objects_;
   std::vector<Id> stack_;
   std::vector<std::size_t> marks_;
