@@ -16,7 +16,6 @@
 namespace sweep_test {
 namespace {
 
-using ddpxx::expand_sweep;
 using ddpxx::read_sweep;
 using ddpxx::detail::looks_like_sweep;
 using ddpxx::detail::read_sweep_value;
@@ -24,9 +23,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
+std::vector<ddpxx::SweepJob> jobs_of(Words arguments) {
+  arguments.insert(arguments.begin(), "--multirun");
+  return read_sweep(arguments)->jobs;
+}
+
 std::vector<std::string> arguments_of(const Words& arguments) {
   std::vector<std::string> jobs;
-  for (const auto& job : expand_sweep(arguments)) {
+  for (const auto& job : jobs_of(arguments)) {
     std::string line;
     for (const auto& argument : job.arguments) line += (line.empty() ? "" : " ") + argument;
     EXPECT_EQ(job.number, jobs.size());
@@ -49,7 +53,7 @@ TEST(Sweep, IsTheProductOfAllValuesTheLastFastest) {
   EXPECT_THAT(arguments_of({"lr=1e-3,3e-4", "name=x", "seed=range(3)"}),
               ElementsAre("lr=1e-3 name=x seed=0", "lr=1e-3 name=x seed=1", "lr=1e-3 name=x seed=2",
                           "lr=3e-4 name=x seed=0", "lr=3e-4 name=x seed=1", "lr=3e-4 name=x seed=2"));
-  EXPECT_THAT(expand_sweep(Words{"lr=1,2", "name=x", "seed=0,1"})[2].varied, ElementsAre("lr=2", "seed=0"));
+  EXPECT_THAT(jobs_of({"lr=1,2", "name=x", "seed=0,1"})[2].varied, ElementsAre("lr=2", "seed=0"));
 }
 
 TEST(Sweep, WithoutVaryingArgumentsIsOneJob) {
@@ -60,7 +64,7 @@ TEST(Sweep, WithoutVaryingArgumentsIsOneJob) {
 TEST(Sweep, VariesDashedArgumentsToo) {
   EXPECT_THAT(arguments_of({"--lr=1,2"}), ElementsAre("--lr=1", "--lr=2"));
   EXPECT_THAT(arguments_of({"--lr", "1,2", "--flag"}), ElementsAre("--lr 1 --flag", "--lr 2 --flag"));
-  EXPECT_THAT(expand_sweep(Words{"--lr", "1,2"})[1].varied, ElementsAre("--lr 2"));
+  EXPECT_THAT(jobs_of({"--lr", "1,2"})[1].varied, ElementsAre("--lr 2"));
 }
 
 TEST(SweepValue, ChoosesAmongValues) {
@@ -151,22 +155,22 @@ TEST(Sweep, TakesItsOptionsOutOfTheArguments) {
 }
 
 TEST(Sweep, ShowsNoSecrets) {
-  const auto jobs = expand_sweep(Words{"a=1,2", "hub.auth_token=abc", "--db-password", "xy", "max_tokens=5"});
+  const auto jobs = jobs_of({"a=1,2", "hub.auth_token=abc", "--db-password", "xy", "max_tokens=5"});
   EXPECT_THAT(jobs[1].arguments, ElementsAre("a=2", "hub.auth_token=abc", "--db-password", "xy", "max_tokens=5"));
   EXPECT_THAT(jobs[1].for_the_record(),
               ElementsAre("a=2", "hub.auth_token=***", "--db-password", "***", "max_tokens=5"));
   EXPECT_THAT(jobs[1].varied, ElementsAre("a=2"));
-  EXPECT_THAT(expand_sweep(Words{"a=1"})[0].for_the_record(), ElementsAre("a=1"));
+  EXPECT_THAT(jobs_of({"a=1"})[0].for_the_record(), ElementsAre("a=1"));
 }
 
 TEST(Sweep, HidesNothingByNameThatItVaries) {
-  const auto jobs = expand_sweep(Words{"token_dim=64,128", "pad_token=0,1", "token=x"});
+  const auto jobs = jobs_of({"token_dim=64,128", "pad_token=0,1", "token=x"});
   EXPECT_THAT(jobs[1].varied, ElementsAre("token_dim=64", "pad_token=1"));
   EXPECT_THAT(jobs[1].for_the_record(), ElementsAre("token_dim=64", "pad_token=1", "token=***"));
 }
 
 TEST(Sweep, TakesTheWordBehindASecretsKeyWhole) {
-  const auto jobs = expand_sweep(Words{"lr=1,2", "--token", "QUJDRA==", "--api-key", "a=b"});
+  const auto jobs = jobs_of({"lr=1,2", "--token", "QUJDRA==", "--api-key", "a=b"});
   EXPECT_THAT(jobs[1].arguments, ElementsAre("lr=2", "--token", "QUJDRA==", "--api-key", "a=b"));
   EXPECT_THAT(jobs[1].for_the_record(), ElementsAre("lr=2", "--token", "***", "--api-key", "***"));
   EXPECT_THAT(arguments_of({"--use-auth-token", "lr=1,2"}),

@@ -32,17 +32,11 @@ namespace detail {
 
 class SweepReader {
  public:
-  explicit SweepReader(std::span<const std::string> arguments, const ConfigTable* table = nullptr) : table_{table} {
+  SweepReader(std::span<const std::string> arguments, const ConfigTable* table) : table_{table} {
     source_->kind = ConfigSource::Kind::arguments;
     source_->lines.assign(arguments.begin(), arguments.end());
-  }
-
-  void take_options() {
-    for (at_ = 0; at_ < source_->lines.size(); ++at_)
+    for (; at_ < source_->lines.size(); ++at_)
       if (!take_option(source_->lines[at_])) taken_.push_back(at_);
-  }
-  void take_all() {
-    for (std::size_t i = 0; i < source_->lines.size(); ++i) taken_.push_back(i);
   }
 
   SweepOptions options() && { return std::move(options_); }
@@ -190,16 +184,9 @@ DDPXX_INLINE bool asks_for_sweep(std::span<const std::string> arguments) {
   return has("--multirun") || (has("-m") && std::ranges::any_of(arguments, is_setting));
 }
 
-DDPXX_INLINE std::vector<SweepJob> expand_sweep(std::span<const std::string> arguments) {
-  detail::SweepReader reader{arguments};
-  reader.take_all();
-  return reader.jobs();
-}
-
 DDPXX_INLINE std::optional<Sweep> read_sweep(std::span<const std::string> arguments, const ConfigTable* table) {
   if (!asks_for_sweep(arguments)) return std::nullopt;
   detail::SweepReader reader{arguments, table};
-  reader.take_options();
   auto jobs = reader.jobs();
   return Sweep{std::move(reader).options(), std::move(jobs)};
 }
