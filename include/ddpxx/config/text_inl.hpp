@@ -14,6 +14,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/core/log.hpp>
+#include <ddpxx/core/units.hpp>
 #include <ddpxx/core/utf8.hpp>
 
 namespace ddpxx {
@@ -26,9 +27,7 @@ DDPXX_INLINE std::string shown(std::string_view text, std::size_t most_character
 }
 
 DDPXX_INLINE std::optional<bool> read_bool(std::string_view text) {
-  std::string word{text};
-  for (char& c : word)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  const auto word = detail::lower(text);
   if (word == "true" || word == "yes" || word == "on" || word == "1") return true;
   if (word == "false" || word == "no" || word == "off" || word == "0") return false;
   return std::nullopt;

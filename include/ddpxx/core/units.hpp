@@ -70,6 +70,13 @@ constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string lower(std::string_view text);
 
+/// The text without the spaces around it.
+inline std::string_view trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
 /// `1:30:00` as `1h30m0s` and `2:12:00:00` as `2d12h0m0s`, `5min` as `5m`; any other text as it is.
 std::string with_time_units(std::string_view text);
 

@@ -31,6 +31,11 @@ struct LoaderOptions {
   static constexpr std::int64_t kMaxWorkers = 1024;
 };
 
+/// Checks the options.
+///
+/// Errors  `config` for a value outside its range.
+void check_loader_options(const LoaderOptions& options);
+
 namespace detail {
 
 /// Takes indices from a range; owns the range if it was made from an rvalue, else refers to it.
@@ -66,8 +71,6 @@ std::future<Batch> started(WorkerThreads& workers, std::function<Batch()> make) 
 extern template std::future<Batch> started(WorkerThreads& workers, std::function<Batch()> make);
 #endif
 
-void check_loader_options(const LoaderOptions& options);  // see Loader::check
-
 }  // namespace detail
 
 /// Returns `dataset.batch(indices)`, or `dataset.batch(indices, context)` if the dataset has that, for `batch_size`
@@ -83,7 +86,7 @@ class Loader {
   template <ranges::input_range Indices>
   Loader(std::shared_ptr<const Dataset> dataset, Indices&& indices, const LoaderOptions& options)
       : dataset_{std::move(dataset)},
-        options_{(check(options), options)},
+        options_{(check_loader_options(options), options)},
         workers_{static_cast<std::size_t>(options.num_workers)} {
     auto source = std::make_shared<detail::IndexSource<Indices>>(std::forward<Indices>(indices));
     take_indices_ = [source](std::int64_t count) { return source->take(count); };
@@ -103,10 +106,6 @@ class Loader {
     fill();
     return batch.get();
   }
-
-  /// Checks the options.
-  /// Errors  `config` for a value outside its range.
-  static void check(const LoaderOptions& options) { detail::check_loader_options(options); }
 
  private:
   void fill() {

@@ -7,7 +7,7 @@
 #include <ddpxx/core/inline.hpp>
 #include <ddpxx/data/loader.hpp>
 
-namespace ddpxx::detail {
+namespace ddpxx {
 
 DDPXX_INLINE void check_loader_options(const LoaderOptions& options) {
   if (options.batch_size < 1)
@@ -20,4 +20,4 @@ DDPXX_INLINE void check_loader_options(const LoaderOptions& options) {
                                   "; more threads than this machine's processors seldom help"};
 }
 
-}  // namespace ddpxx::detail
+}  // namespace ddpxx

@@ -113,7 +113,7 @@ class StepBatches {
   /// One step never takes more than an epoch: a larger number is probably a mistake, and would end in a lack of memory,
   /// or in steps that last for hours.
   void check_sizes() const {
-    Loader<Dataset>::check(loader_options());
+    check_loader_options(loader_options());
     const auto share = (dataset_->size() + world_size_ - 1) / world_size_;
     const auto samples = std::to_string(dataset_->size()) + " training samples on " + std::to_string(world_size_) +
                          (world_size_ == 1 ? " rank" : " ranks");

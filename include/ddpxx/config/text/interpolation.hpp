@@ -12,6 +12,7 @@
 
 #include <ddpxx/config/path.hpp>
 #include <ddpxx/config/text/source.hpp>
+#include <ddpxx/core/units.hpp>
 
 namespace ddpxx::detail {
 
@@ -80,12 +81,6 @@ inline std::optional<std::string> absolute_path(std::string_view reference, std:
   return path_in(group, reference);
 }
 
-inline std::string_view without_spaces(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 /// The length of the text in quotes at the start of `text`, with its quotes; 0 if there is none. A backslash in front
 /// of a quote makes it a part of the text.
 inline std::size_t quoted_length(std::string_view text) {
@@ -130,13 +125,13 @@ inline std::size_t end_of_reference(std::string_view text) {
 
 /// Reads the text between `${` and `}`.
 inline TextPiece read_reference(std::string_view inside, std::string_view path, std::string& problem) {
-  inside = without_spaces(inside);
+  inside = trimmed(inside);
   constexpr std::string_view kVariable = "oc.env:";
   if (inside.starts_with(kVariable)) {
     inside.remove_prefix(kVariable.size());
     const auto comma = inside.find(',');
-    TextPiece piece{.kind = TextPiece::Kind::variable, .text = std::string{without_spaces(inside.substr(0, comma))}};
-    if (comma != std::string_view::npos) read_default(without_spaces(inside.substr(comma + 1)), piece);
+    TextPiece piece{.kind = TextPiece::Kind::variable, .text = std::string{trimmed(inside.substr(0, comma))}};
+    if (comma != std::string_view::npos) read_default(trimmed(inside.substr(comma + 1)), piece);
     if (piece.text.empty()) problem = "${oc.env:} names no variable";
     return piece;
   }

@@ -37,12 +37,6 @@ struct CommaParts {
   char open = '\0';                       ///< A quote or bracket that is never closed; NUL if all are closed.
 };
 
-inline std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 /// Splits a text at commas outside of quotes and brackets. A quote opens only at the start of a value: `don't` is a
 /// word.
 inline CommaParts split_at_commas(std::string_view text) {
