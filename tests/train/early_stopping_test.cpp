@@ -1,14 +1,13 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/group.hpp>
@@ -115,6 +114,7 @@ TYPED_TEST(EarlyStoppingOfAResumedRun, CountsAsTheWholeRunWouldHave) {
     EXPECT_EQ(whole, 6) << "the ranks read the vote of the fifth evaluation in the next step";
     for (const std::int64_t end : {2, 3, 4}) EXPECT_EQ(run(end, "parts", of_parts), end);
     EXPECT_EQ(of_parts.find("early stopping"), std::string::npos);
+    EXPECT_EQ(run(5, "parts", of_parts), 5) << "its last evaluation wants the run to stop";
     EXPECT_EQ(run(100, "parts", of_parts), whole);
     if (group.rank() > 0) return;
     const std::string reason = "early stopping: val_loss has not improved on ";

@@ -119,6 +119,16 @@ TEST(Observers, SeeAnEvaluationOfANewRunBeforeItsFirstStepWhereThatIsAskedFor) {
     const std::string saved_3 = group.rank() == 0 ? "snapshot 3, " : "";
     EXPECT_EQ(events_of(3), "begin 2, gradients, step 3, evaluated 3, " + saved_3 + "end 3, ")
         << "a run that resumes has been evaluated";
+    auto config = make_config(group, 3);
+    config.training.eval_every = 2;
+    config.training.eval_at_start = true;
+    config.snapshot.name = (folder / "run").string() + ":2";
+    Train trainer{group, make_model(), make_data(), config, {}, {.validation = make_data()}};
+    const auto recorder = std::make_shared<Recorder>();
+    trainer.add(recorder);
+    trainer.fit();
+    EXPECT_EQ(recorder->events, "begin 2, evaluated 2, gradients, step 3, evaluated 3, end 3, ")
+        << "a new run that begins with a snapshot";
   });
 }
 

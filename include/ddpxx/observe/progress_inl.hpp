@@ -121,6 +121,7 @@ DDPXX_INLINE Verdict Progress::on_evaluated(const Evaluated& event) {
   for (const auto& metric : event.metrics)  // printf would show the sign of a metric whose count is 0, as -nan
     line += "  val_" + harmless(metric.name) + (std::isnan(metric.value) ? " nan" : formatted(" %.4g", metric.value));
   print(line);
+  if (!last_) drawn_.reset();  // the first step is shown, also after an evaluation
   return Verdict::go_on;
 }
 

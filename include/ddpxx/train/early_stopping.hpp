@@ -28,8 +28,10 @@ class EarlyStopping {
   bool note(double value) {
     const double gain = config_.mode == MetricMode::min ? best_.best() - value : value - best_.best();
     best_.note(value, gain > config_.min_delta && std::isfinite(value));
-    return best_.stagnant() >= static_cast<double>(config_.patience);
+    return wants_stop();
   }
+  /// Whether the run is to stop, by the evaluations so far.
+  bool wants_stop() const { return best_.stagnant() >= static_cast<double>(config_.patience); }
 
   /// Why the run is to stop: the metric, its best value, and how many evaluations have not improved it.
   std::string reason() const {

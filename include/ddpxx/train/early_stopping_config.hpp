@@ -20,13 +20,12 @@ struct EarlyStoppingConfig {
   static constexpr auto describe() {
     return fields(
         field<&EarlyStoppingConfig::metric>(
-            "Metric of evaluations that has to improve: val_loss, or val_ and a metric of the model; none if empty",
-            Resume::free),
+            "Metric of evaluations that has to improve: val_loss, or val_ and a metric of the model; none if empty"),
         field<&EarlyStoppingConfig::patience>("Evaluations without improvement after which the run stops", at_least(1),
                                               Resume::free),
         field<&EarlyStoppingConfig::min_delta>("Least change that counts as an improvement", at_least(0.0),
                                                Resume::free),
-        field<&EarlyStoppingConfig::mode>("Which direction is better", Resume::free));
+        field<&EarlyStoppingConfig::mode>("Which direction is better"));
   }
 };
 

@@ -82,6 +82,10 @@ class Evaluations {
   }
   /// Whether the evaluations since the training began want it to stop. All ranks have the same answer.
   bool wants_stop() const noexcept { return wants_stop_; }
+  /// Why they do, if they do.
+  std::optional<std::string> reason_to_stop() const {
+    return wants_stop_ ? std::optional{early_stopping_->reason()} : std::nullopt;
+  }
   /// A training begins.
   void begin() noexcept { wants_stop_ = false; }
 
@@ -105,11 +109,17 @@ class Evaluations {
 
   /// Whether the model after step `step` needs no evaluation: it was evaluated, or comes from a snapshot.
   bool is_done(std::int64_t step) const noexcept { return done_at_ == step; }
+  /// Whether the last evaluation is of step `step`.
+  bool has_result(std::int64_t step) const { return last_ && last_->step == step; }
   /// The model after step `step` comes from a snapshot, and was evaluated before it was saved where that was due.
   /// Forgets the last evaluation, and the best ones of later steps: these steps are trained again, and may end with
-  /// other parameters. What they say about early stopping has been read into state() if the snapshot holds it.
+  /// other parameters. The counts of early stopping have been read into state() if the snapshot holds them; the run
+  /// stops soon if they want that already.
   void resume_at(std::int64_t step, const HeldState& held) {
-    if (early_stopping_) held.early_stopping ? early_stopping_->resume() : early_stopping_->reset();
+    if (early_stopping_) {
+      held.early_stopping ? early_stopping_->resume() : early_stopping_->reset();
+      wants_stop_ = early_stopping_->wants_stop();
+    }
     done_at_ = step;
     last_.reset();
     std::erase_if(best_, [&](const Best& best) { return best.step > step; });
@@ -118,10 +128,9 @@ class Evaluations {
   /// Whether the evaluation of step `step` is among the best ones of which this start has saved snapshots, as many as
   /// are kept.
   bool wants_snapshot(std::int64_t step) const {
-    return last_ && last_->step == step && std::isfinite(value_) &&
-           std::ranges::count_if(best_, [&](const Best& best) {
-             return !options_.ranking.is_better(value_, best.value);
-           }) < options_.keep_best;
+    return has_result(step) && std::isfinite(value_) && std::ranges::count_if(best_, [&](const Best& best) {
+                                                          return !options_.ranking.is_better(value_, best.value);
+                                                        }) < options_.keep_best;
   }
   /// A snapshot of step `step` is saved, or is being written.
   void note_snapshot(std::int64_t step) {
@@ -134,7 +143,7 @@ class Evaluations {
 
   /// The numbers that the snapshot of step `step` is ranked by: those of the last evaluation, if it is of that step.
   std::map<std::string, double> metrics(std::int64_t step) const {
-    if (!last_ || last_->step != step) return {};
+    if (!has_result(step)) return {};
     std::map<std::string, double> metrics{{"loss", last_->val_loss}};
     for (const auto& metric : last_->metrics) metrics.emplace(metric.name, metric.value);
     return metrics;

@@ -15,7 +15,7 @@ struct HeldState {
   bool scale = true;           ///< The loss scale.
   bool spikes = true;          ///< The average of the gradients' norms.
   bool plateau = true;         ///< What the evaluations so far say about the learning rate.
-  bool early_stopping = true;  ///< What they say about stopping the run.
+  bool early_stopping = true;  ///< The best value and the count of early stopping.
 };
 
 /// The facts of a loaded run; its tensors are in the run's state already.

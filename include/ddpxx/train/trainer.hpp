@@ -248,7 +248,8 @@ class Trainer {
     step_.restart_clock();
     limits_.start_clocks();
     const auto& training = config_.training;
-    if (training.eval_at_start && training.evaluates() && steps_done() == 0 && !is_evaluated()) evaluate();
+    const bool is_new = !snapshots_.has_loaded() && !has_stepped();
+    if (training.eval_at_start && training.evaluates() && is_new && !evaluations_.has_result(steps_done())) evaluate();
   }
 
   /// One optimizer step on the next batches of the dataset. After an exception in the model's forward or backward pass
@@ -276,7 +277,8 @@ class Trainer {
   }
 
   /// Whether max_steps or max_epochs is reached, or the ranks have agreed to end earlier: a rank's time is over, one of
-  /// its observers votes to stop, or it was asked to stop. The ranks agree at most three steps later.
+  /// its observers votes to stop, it was asked to stop, or early stopping ends the training. The ranks agree at most
+  /// three steps later.
   bool finished() const { return votes_to_stop_ || stop_.is_agreed() || reached_limit(); }
   /// Whether eval_every or eval_every_epochs wants an evaluation after the last step. The step that ends the training
   /// is evaluated before it is saved, so that its snapshot has the numbers.
@@ -298,8 +300,8 @@ class Trainer {
   ///         model returns other metrics on other ranks.
   EvaluationResult evaluate() { return evaluate(Occasion::asked); }
 
-  /// The mean loss over `data` instead of the validation set, and the model's metrics, as evaluate() computes them.
-  /// They are only returned: observers, snapshots and the learning rate do not learn of them.
+  /// The mean loss over all of `data`, and the model's metrics, with the parameters that evaluate() uses. They are only
+  /// returned: observers, snapshots, early stopping and the learning rate do not learn of them.
   /// Ranks   Collective, with equal data.
   /// Errors  `config` during an evaluation; those of ddpxx::evaluate.
   EvaluationResult evaluate(const Dataset& data) {
@@ -617,6 +619,8 @@ class Trainer {
     evaluations_.resume_at(run.info.step, run.held);
     batches_.seek({run.info.epoch, run.info.position});
     log_missing_state(run.held, run.info.step, log_);
+    if (const auto reason = evaluations_.reason_to_stop())
+      log_.info("early stopping: " + *reason + ": set a larger early_stopping.patience to train on");
   }
 
   bool is_evaluated() const { return evaluations_.is_done(steps_done()); }
@@ -683,8 +687,8 @@ class Trainer {
   bool has_told_step_ = false;    ///< The launcher knows that a step is done.
   bool has_ended_epoch_ = false;  ///< The last step was the last one of an epoch.
   bool had_ended_ = false;        ///< The training had ended before the last step.
-  bool votes_to_stop_ = false;  ///< All ranks know that one of them is out of time, or that its observer votes to stop.
-  bool save_due_ = false;       ///< All ranks know that it is time to save.
+  bool votes_to_stop_ = false;    ///< A rank is out of time, or wants an end; all ranks know it.
+  bool save_due_ = false;         ///< All ranks know that it is time to save.
 };
 
 }  // namespace ddpxx

@@ -107,7 +107,8 @@ struct TrainingConfig {
             "the median rank's, such as 1.2; 0 measures none",
             at_least(0.0), Resume::free),
         field<&TrainingConfig::progress_every>(
-            "Least time between two lines of progress where the output is not a terminal; 0 shows each step",
+            "Least time between two lines of progress where the output is not a terminal; 0 shows each step, "
+            "and each batch of an evaluation",
             between(0.0, 1e9), Unit::seconds, Resume::free),
         field<&TrainingConfig::metrics>("JSONL file of one row a step; empty is none", Output::file, Resume::free),
         field<&TrainingConfig::csv>("CSV file of one row a step; empty is none", Output::file, Resume::free),
