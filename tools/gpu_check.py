@@ -6,6 +6,7 @@
     FOLDER/gpu_check.py [--rehearse] [--only NAME,...] OUT
                                             runs the checks, or those named; needs Python's torch of the version that
                                             ddpxx was built against, and no network
+At the end OUT holds two files: report.json, and logs.tar.xz with the output and the metrics of each program.
 --rehearse trains on the CPU and leaves out the checks of which only a GPU is capable, to see that the others work.
 Programs of a check that do not depend on each other run at the same time, except where memory or time is measured.
 Without a GPU no check is run, and the exit code is 0; it is 1 if a check fails.
@@ -21,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from pathlib import Path
@@ -273,6 +275,7 @@ class Checks:
                     compare([whole[row["step"] - 1]], [row["loss"]], 1e-3, f"step {row['step']} on {device}")
                     compared += 1
         self.run("ddpxx", "snapshot", "verify", place)
+        shutil.rmtree(place)
         if compared == 0:
             raise Failed(f"the run was killed behind step {len(whole)}, so that no step could be compared")
         return f"killed, then went on, at last from step {first} to {last_step}; {compared} steps compared"
@@ -305,6 +308,16 @@ def compare(expected, got, tolerance, what):
     return worst
 
 
+def gather_logs(out):
+    """Moves the logs and the metrics of the programs into one file, which is easier to copy from another machine."""
+    files = sorted([*out.glob("*.log"), *out.glob("*.jsonl")])
+    with tarfile.open(out / "logs.tar.xz", "w:xz") as archive:
+        for file in files:
+            archive.add(file, file.name)
+    for file in files:
+        file.unlink()
+
+
 def main(arguments):
     if len(arguments) >= 3 and arguments[0] == "pack":
         return pack(Path(arguments[1]), [Path(folder) for folder in arguments[2:]])
@@ -325,6 +338,14 @@ def main(arguments):
         sys.exit(f"gpu-check: {out} is not empty; give a new folder for the report and the logs")
     if importlib.util.find_spec("torch") is None:
         sys.exit("gpu-check: Python's torch is not installed; the checks use its libraries")
+    try:
+        return run_checks(out, only, rehearse)
+    finally:
+        gather_logs(out)
+
+
+def run_checks(out, only, rehearse):
+    """Runs the checks with the names `only`, writes the report, and returns the exit code."""
     checks = Checks(out, "cpu" if rehearse else "cuda")
     report = {"device": "", "host": platform.platform(), "checks": []}
     try:

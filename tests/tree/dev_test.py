@@ -89,6 +89,10 @@ def test_paths_begin_where_dev_is_called(folder):
         assert f"to sample:    {named}build/bin/mingpt generate --from runs/train" in said, said
         said = run(dev, "gpu-check", "--packed", "out", cwd=caller, PATH=path)
         assert f"report in {caller}/out" in said, said
+    subprocess.run([sys.executable, "-m", "tarfile", "-c", "gpu-check.tar.xz", "gpu-check"], cwd=tree / "build", check=True)
+    shutil.rmtree(tree / "build/gpu-check")
+    said = run("./dev", "gpu-check", "--packed", "out", cwd=tree, PATH=path)
+    assert f"report in {tree}/out" in said, "the archive was not unpacked: " + said
 
 
 def test_arguments_are_checked_before_anything_begins(folder):
