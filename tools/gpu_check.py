@@ -3,18 +3,23 @@
 
     tools/gpu_check.py pack FOLDER BIN...   copies the programs of the folders BIN, the libraries that a bare machine
                                             lacks, a text to train on, PyTorch's training, and this file
-    FOLDER/gpu_check.py [--rehearse] [--only NAME,...] OUT
+    FOLDER/gpu_check.py [--rehearse] [--only NAME,...] [--budget SECONDS] [--tests FILTER] OUT
                                             runs the checks, or those named; needs Python's torch of the version that
                                             ddpxx was built against, and no network
 At the end OUT holds two files: report.json, and logs.tar.xz with the output and the metrics of each program.
 --rehearse trains on the CPU and leaves out the checks of which only a GPU is capable, to see that the others work.
+--budget starts no program after this time; those that run are waited for. The report names the tests that were not run.
+--tests runs of shared_gpu and precisions only the tests that this filter of GoogleTest fits, and no other check unless
+--only names it.
 Programs of a check that do not depend on each other run at the same time, except where memory or time is measured.
 Without a GPU no check is run, and the exit code is 0; it is 1 if a check fails.
 """
+import argparse
 import concurrent.futures
 import importlib.util
 import itertools
 import json
+import math
 import os
 import platform
 import re
@@ -31,6 +36,7 @@ HERE = Path(__file__).resolve().parent
 AT_ONCE = max(1, min(8, (os.cpu_count() or 1) // 2))  # programs that run at the same time; a program may have four ranks
 PROGRAMS = ("mingpt", "ddpxx", "ddpxx-run", "cuda_program", "gpu_test", "gpu_contract_test")
 ONE_GPU = "-*.DataParallel"  # a filter of tests, without those that need several GPUs
+LONGEST = "[FH]SDP|SameBits|ShardedStrategies|LossScale"  # tests that take longest where ranks share a GPU
 LIBRARIES = ("libyaml-cpp", "libpcre2", "libcrypto")
 SMALL_MODEL = ("model.n_layer=2", "model.n_head=2", "model.n_embd=64", "model.dropout=0", "data.block_size=64",
                "data.batch_size=8", "generate.tokens=0")
@@ -51,6 +57,10 @@ def preset_of(name):
 
 class Failed(Exception):
     """A check found something wrong; the text says what."""
+
+
+class NotRun(Failed):
+    """The time for the checks was over before a program was started."""
 
 
 def pack(folder, bins):
@@ -75,8 +85,10 @@ def pack(folder, bins):
 class Checks:
     """The checks, numbered by their order, and the runs of programs of which they are made."""
 
-    def __init__(self, out, device):
+    def __init__(self, out, device, report, budget=math.inf, only_tests="*"):
         self.out, self.device, self.numbers_of_files = out, device, itertools.count(1)
+        self.report, self.lock = report, threading.Lock()
+        self.end, self.only_tests = time.monotonic() + budget, only_tests
         self.places = threading.BoundedSemaphore(AT_ONCE)
         torch = Path(importlib.util.find_spec("torch").submodule_search_locations[0])
         folders = [HERE / "lib", torch / "lib", *sorted((torch.parent / "nvidia").glob("*/lib"))]
@@ -92,26 +104,39 @@ class Checks:
 
     def together(self, calls):
         """The results of calls that run at the same time; a failure names the failures of all."""
-        with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        with concurrent.futures.ThreadPoolExecutor(max(1, len(calls))) as pool:
             ended = [pool.submit(call) for call in calls]
         problems = [problem for problem in (each.exception() for each in ended) if problem]
         if problems:
             raise Failed("; ".join(dict.fromkeys(str(problem) for problem in problems)))
         return [each.result() for each in ended]
 
-    def run(self, *command, expect=0, limit=300, **environment):
-        """The output of a program; its exit code must be `expect`."""
+    def write_report(self):
+        with self.lock:
+            (self.out / "report.json").write_text(json.dumps(self.report, indent=2) + "\n")
+
+    def run(self, *command, expect=0, limit=300, record=None, **environment):
+        """The output of a program; its exit code must be `expect`. A `record` gets the seconds that it took."""
         log = self.file("log")
         own = os.environ if command[0] == sys.executable else self.environment  # Python finds its own libraries
         with self.places, open(log, "w+") as file:
+            start = time.monotonic()
+            if start > self.end:
+                raise NotRun(f"{' '.join(map(str, command))}: not run, the time of --budget was over")
             file.write(" ".join(map(str, command)) + "\n")
             file.flush()
-            code = subprocess.run([str(HERE / command[0]), *map(str, command[1:])], stdout=file, stderr=file,
-                                  cwd=self.out, env={**own, **environment}, timeout=limit, check=False).returncode
+            try:
+                code = subprocess.run([str(HERE / command[0]), *map(str, command[1:])], stdout=file, stderr=file,
+                                      cwd=self.out, env={**own, **environment}, timeout=limit, check=False).returncode
+            except subprocess.TimeoutExpired:
+                code = f"not ended after {limit} s"
+            if record is not None:
+                record["seconds"] = round(time.monotonic() - start, 1)
         text = log.read_text()
         if code != expect:
             failures = "".join(re.findall(r"^.*: Failure\n(?:.*\n){1,6}", text, re.MULTILINE))  # of GoogleTest
-            raise Failed(f"{' '.join(map(str, command))}: exit code {code}, not {expect}: ...{failures[:1500] or text[-600:]}")
+            ended = code if isinstance(code, str) else f"exit code {code}, not {expect}"
+            raise Failed(f"{' '.join(map(str, command))}: {ended}: ...{failures[:1500] or text[-600:]}")
         return text
 
     def settings(self, strategy, *settings, device=None, steps=50):
@@ -132,17 +157,52 @@ class Checks:
     def losses(self, *arguments, **options):
         return [row["loss"] for row in self.train(*arguments, **options) if "loss" in row]
 
-    def tests(self, program, names, processes=1):
+    def tests(self, names, record=None, program="gpu_test"):
         """Runs tests of GoogleTest; a test that is skipped for want of a GPU is a failure, since there is one."""
-        def share(index):
-            return self.run(program, f"--gtest_filter={names}", "--gtest_color=no", limit=540,
-                            GTEST_TOTAL_SHARDS=str(processes), GTEST_SHARD_INDEX=str(index))
-
-        texts = self.together([lambda index=index: share(index) for index in range(processes)])
-        passed = sum(int(count) for text in texts for count in re.findall(r"^\[  PASSED  \] (\d+) test", text, re.MULTILINE))
-        if passed == 0 or any("[  SKIPPED ]" in text for text in texts):
+        text = self.run(program, f"--gtest_filter={names}", "--gtest_color=no", limit=540, record=record)
+        passed = re.search(r"^\[  PASSED  \] ([1-9]\d*) test", text, re.MULTILINE)
+        if not passed or "[  SKIPPED ]" in text:
             raise Failed(f"{program} {names}: tests were skipped, or none has this name")
-        return f"{passed} tests"
+        return f"{passed[1]} tests"
+
+    def listed_tests(self, names):
+        """The full names of the tests of gpu_contract_test that a filter fits."""
+        suite, found = "", []
+        command = [HERE / "gpu_contract_test", f"--gtest_filter={names}", "--gtest_list_tests"]
+        for line in subprocess.check_output(command, env=self.environment, text=True, timeout=120).splitlines():
+            word = line.split("#")[0].strip()
+            if line.startswith("  "):
+                found.append(suite + word)
+            else:
+                suite = word
+        return found
+
+    def each_test(self, names):
+        """Runs tests of gpu_contract_test in a process each, and reports each as soon as it has ended."""
+        wanted = self.listed_tests(self.only_tests)
+        found = [name for name in self.listed_tests(names) if name in wanted]
+        found.sort(key=lambda name: not re.search(LONGEST, name))
+        records = [{"name": name, "passed": None, "seconds": None, "found": "not run"} for name in found]
+        self.report["tests"] += records
+
+        def run_test(record):
+            try:
+                self.tests(record["name"], record, "gpu_contract_test")
+                record["passed"], record["found"] = True, ""
+            except NotRun:
+                return
+            except Failed as problem:
+                record["passed"], record["found"] = False, str(problem)
+            self.write_report()
+
+        self.write_report()
+        self.together([lambda record=record: run_test(record) for record in records])
+        failed = [record["found"] for record in records if record["passed"] is False]
+        not_run = ":".join(record["name"] for record in records if record["passed"] is None)
+        passed = f"{sum(record['passed'] is True for record in records)} of {len(records)} tests passed"
+        if failed or not_run or not records and self.only_tests == "*":
+            raise Failed("; ".join([passed, *failed, *([f"not run: {not_run}"] if not_run else [])]))
+        return passed
 
     def compare_devices(self, strategy, **options):
         """The largest relative difference of the losses on the CPU and on the GPU."""
@@ -163,7 +223,7 @@ class Checks:
             return compare(expected, self.losses(("single", "training.cuda_graph=true")), 1e-4, "single in a CUDA graph")
 
         def tested():
-            return self.tests("gpu_test", "Fused.*:Graph.*") and 0.0
+            return self.tests("Fused.*:Graph.*") and 0.0
 
         gpu_only = [captured, tested] if self.device == "cuda" else []
         calls = [lambda strategy=strategy: self.compare_devices(strategy) for strategy in STRATEGIES]
@@ -171,7 +231,7 @@ class Checks:
 
     def races(self):
         """Losses do not change if each kernel is waited for or no memory is kept for later use, weights if streams are late."""
-        self.tests("gpu_test", "OffloadedFSDP.*")
+        self.tests("OffloadedFSDP.*")
         sanitizer = shutil.which("compute-sanitizer")
 
         def check_strategy(strategy):
@@ -192,36 +252,42 @@ class Checks:
 
     def nccl(self):
         """Collectives and strategies over an NCCL communicator of one rank."""
-        return self.tests("gpu_test", "Nccl.*")
+        return self.tests("Nccl.*")
 
     def shared_gpu(self):
         """Several ranks share the GPU over Gloo: the suites of the strategies, and HSDP on four ranks."""
         launcher = ("ddpxx-run", "--standalone", "--nproc-per-node=4")
         hsdp = ("hsdp", "strategy.shard_size=2", "comm.backend=gloo")
         suites = f"Strategies/*:StepInBackward*:Offloaded.*{ONE_GPU}"
-        tested, difference = self.together([lambda: self.tests("gpu_contract_test", suites, AT_ONCE),
+        if self.only_tests != "*":
+            return self.each_test(suites)
+        tested, difference = self.together([lambda: self.each_test(suites),
                                             lambda: self.compare_devices(hsdp, launcher=launcher)])
         return f"{tested}; HSDP differs by {difference:.1e}"
 
     def waits(self):
         """The loop waits for nothing."""
-        return self.tests("gpu_test", "Steps.*")
+        return self.tests("Steps.*")
 
     def precisions(self):
         """The suites of precisions and of recomputed layers; each precision's losses beside float32's and PyTorch's."""
-        suites = f"Precisions/*:LossScale*:TF32*:SameBitsRecomputed/*{ONE_GPU}"
-        expected = self.losses(("ddp",))
+        suites = f"Precisions/*:LowPrecision*:LossScale*:TF32*:SameBitsRecomputed/*{ONE_GPU}"
+        if self.only_tests != "*":
+            return self.each_test(suites)
 
-        def beside_float32(name):
-            return f"{name} {compare(expected, self.losses(('ddp',), f'precision={name}'), 5e-2, name):.1e}"
+        def beside_float32():
+            expected = self.losses(("ddp",))
 
-        names = ("bf16", "fp16", "bf16_params", *(["tf32"] if self.device == "cuda" else []))
+            def compared(name):
+                return f"{name} {compare(expected, self.losses(('ddp',), f'precision={name}'), 5e-2, name):.1e}"
+
+            names = ("bf16", "fp16", "bf16_params", *(["tf32"] if self.device == "cuda" else []))
+            return ", ".join(self.together([lambda name=name: compared(name) for name in names]))
+
         pairs = (("fp32", "float32"), ("bf16", "bf16"), ("fp16", "fp16"))
-        found = self.together([*[lambda name=name: beside_float32(name) for name in names],
+        found = self.together([beside_float32,
                                *[lambda pair=pair: self.beside_pytorch(*pair) for pair in pairs],
-                               lambda: self.tests("gpu_contract_test", suites, AT_ONCE),
-                               # uses the GPU in the process of the tests, which could not fork ranks afterwards
-                               lambda: self.tests("gpu_contract_test", "LowPrecision*")])
+                               lambda: self.each_test(suites)])
         return f"relative to float32 and to PyTorch: {', '.join(found)}"
 
     def beside_pytorch(self, name, theirs):
@@ -238,7 +304,7 @@ class Checks:
 
     def memory(self):
         """Memory does not grow, a batch that is too large ends with code 7; the peak beside the plan is recorded."""
-        text = self.tests("gpu_test", "Memory.*")
+        text = self.tests("Memory.*")
         strategy, preset = ("ddp", "precision=bf16"), preset_of("gpt2")
         peak = max(row.get("gpu_peak_bytes", 0) for row in self.train(strategy, *preset, steps=6))
         command, _ = self.settings(strategy, *preset)
@@ -250,7 +316,7 @@ class Checks:
     def snapshots(self):
         """A run that is killed resumes from its last snapshot, on the GPU and then on the CPU."""
         if self.device == "cuda":
-            self.tests("gpu_test", "Snapshots.*")
+            self.tests("Snapshots.*")
         place = self.out / "snapshots"
         saving = (f"training.save_dir={place}", "training.save_every=5", "snapshot.writing=background")
         whole = self.losses(("fsdp",), steps=360)
@@ -295,6 +361,7 @@ class Checks:
 
 CHECKS = (Checks.starts, Checks.numbers, Checks.races, Checks.nccl, Checks.shared_gpu, Checks.waits, Checks.precisions,
           Checks.memory, Checks.snapshots, Checks.speed)
+WITH_TESTS = ("shared_gpu", "precisions")
 NEED_A_GPU = (Checks.races, Checks.nccl, Checks.waits, Checks.memory, Checks.speed)
 
 
@@ -321,37 +388,41 @@ def gather_logs(out):
 def main(arguments):
     if len(arguments) >= 3 and arguments[0] == "pack":
         return pack(Path(arguments[1]), [Path(folder) for folder in arguments[2:]])
-    rehearse = "--rehearse" in arguments
-    rest = [word for word in arguments if word != "--rehearse"]
-    only = {check.__name__ for check in CHECKS}
-    if len(rest) == 3 and rest[0] == "--only":
-        unknown = set(rest[1].split(",")) - only
-        if unknown:
-            sys.exit(f"gpu-check: there is no check {', '.join(sorted(unknown))}; the checks are "
-                     f"{', '.join(check.__name__ for check in CHECKS)}")
-        only, rest = set(rest[1].split(",")), rest[2:]
-    if len(rest) != 1 or rest[0].startswith("-"):
-        sys.exit(__doc__)
-    out = Path(rest[0]).resolve()
+    parser = argparse.ArgumentParser(prog="gpu-check", description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--only", metavar="NAME,...")
+    parser.add_argument("--budget", metavar="SECONDS", type=float, default=math.inf)
+    parser.add_argument("--tests", metavar="FILTER", default="*")
+    parser.add_argument("out", metavar="OUT", type=Path)
+    options = parser.parse_args(arguments)
+    names = [check.__name__ for check in CHECKS]
+    by_default = names if options.tests == "*" else WITH_TESTS
+    only = set(options.only.split(",") if options.only else by_default)
+    if unknown := only - set(names):
+        sys.exit(f"gpu-check: there is no check {', '.join(sorted(unknown))}; the checks are {', '.join(names)}")
+    out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         sys.exit(f"gpu-check: {out} is not empty; give a new folder for the report and the logs")
     if importlib.util.find_spec("torch") is None:
         sys.exit("gpu-check: Python's torch is not installed; the checks use its libraries")
     try:
-        return run_checks(out, only, rehearse)
+        return run_checks(out, only, options)
     finally:
         gather_logs(out)
 
 
-def run_checks(out, only, rehearse):
+def run_checks(out, only, options):
     """Runs the checks with the names `only`, writes the report, and returns the exit code."""
-    checks = Checks(out, "cpu" if rehearse else "cuda")
-    report = {"device": "", "host": platform.platform(), "checks": []}
+    rehearse = options.rehearse
+    report = {"device": "", "host": platform.platform(), "checks": [], "tests": []}
+    checks = Checks(out, "cpu" if rehearse else "cuda", report, options.budget, options.tests)
     try:
         report["device"] = found = checks.run("cuda_program").strip().split("\n")[-1]
     except Failed as problem:
-        (out / "report.json").write_text(json.dumps(report | {"failed": str(problem)}, indent=2) + "\n")
+        report["failed"] = str(problem)
+        checks.write_report()
         sys.exit(f"gpu-check: {problem}")
     if found == "device cpu" and not rehearse:
         print(f"gpu-check: there is no GPU that LibTorch can use: 0 of {len(CHECKS)} checks run")
@@ -374,10 +445,12 @@ def run_checks(out, only, rehearse):
                                      "found": text})
             print(f"gpu-check: {number:2} {check.__name__}: {'passed' if passed else 'FAILED'} ({seconds} s): {text}",
                   flush=True)
-            (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+            checks.write_report()
         if not report["checks"]:
             sys.exit(f"gpu-check: none of these checks can run without a GPU: {', '.join(sorted(only))}")
-    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+        if options.tests != "*" and not report["tests"]:
+            sys.exit(f"gpu-check: none of the checks {', '.join(sorted(only))} has a test that fits {options.tests}")
+    checks.write_report()
     return 0 if all(check["passed"] for check in report["checks"]) else 1
 
 

@@ -80,7 +80,7 @@ def test_paths_begin_where_dev_is_called(folder):
     for name in ("ddpxx-run", "mingpt"):
         program(tree / "build/bin" / name)
     (tree / "build/gpu-check").mkdir()
-    (tree / "build/gpu-check/gpu_check.py").write_text("import sys; print('report in', sys.argv[1])")
+    (tree / "build/gpu-check/gpu_check.py").write_text("import sys; print(*sys.argv[1:-1], 'report in', sys.argv[-1])")
     path = f"{folder}/path:{os.environ['PATH']}"
     for caller, dev, named in ((elsewhere, "../tree/dev", f"{tree}/"), (tree, "./dev", "")):
         said = run(dev, "train", "data.path=book.txt", cwd=caller, PATH=path)
@@ -91,8 +91,8 @@ def test_paths_begin_where_dev_is_called(folder):
         assert f"report in {caller}/out" in said, said
     subprocess.run([sys.executable, "-m", "tarfile", "-c", "gpu-check.tar.xz", "gpu-check"], cwd=tree / "build", check=True)
     shutil.rmtree(tree / "build/gpu-check")
-    said = run("./dev", "gpu-check", "--packed", "out", cwd=tree, PATH=path)
-    assert f"report in {tree}/out" in said, "the archive was not unpacked: " + said
+    said = run("./dev", "gpu-check", "--packed", "--tests", "A.b:C*", "--budget", "9", "out", cwd=tree, PATH=path)
+    assert f"--tests A.b:C* --budget 9 report in {tree}/out" in said, "the archive was not unpacked: " + said
 
 
 def test_arguments_are_checked_before_anything_begins(folder):
@@ -107,7 +107,7 @@ def test_arguments_are_checked_before_anything_begins(folder):
     path = f"{folder}/path:{os.environ['PATH']}"
     for words in ("test name", "test --lnog", "test -Rname", "test -R", "test -j -R name", "test --tests-regex=name", "test -R a b",
                   "setup slim x", "build --cuda -x", "bench all x", "bench tables x", "bench stp", "gpu-check", "gpu-check --pack x",
-                  "gpu-check --packed", "gpu-check a b", "gpu-check --only a", "libtorch", "fuzz no", "fuzz yaml soon",
+                  "gpu-check --packed", "gpu-check a b", "gpu-check --only a", "gpu-check --budget 1 --tests a", "libtorch", "fuzz no", "fuzz yaml soon",
                   "format --chek", "format --check x", "lint x", "docs x"):
         done = subprocess.run(["./dev", *words.split()], cwd=tree, env=os.environ | {"PATH": path}, capture_output=True,
                               text=True, check=False)
