@@ -375,15 +375,18 @@ class Checks:
 
     def speed(self):
         """Time of a step of two presets, and from the start of a program to its tenth step: recorded, not judged."""
-        start = time.monotonic()
-        self.train(("single",), steps=10)
-        found = [f"a small model's tenth step {time.monotonic() - start:.2f} s after the start"]
-        for preset in ("gpt-mini", "gpt2"):
-            for strategy, *settings in SPEEDS:
-                rows = self.train((strategy,), *settings, *preset_of(preset), steps=25)
-                times = sorted(row["step_ms"] for row in rows if row.get("step", 0) > 10)
-                found.append(f"{' '.join((preset, strategy, *settings))} {times[len(times) // 2]:.2f} ms")
-        return "; ".join(found)
+        def tenth_step():
+            start = time.monotonic()
+            self.train(("single",), steps=10)
+            return f"a small model's tenth step {time.monotonic() - start:.2f} s after the start"
+
+        def time_of_step(preset, strategy, *settings):
+            rows = self.train((strategy,), *settings, *preset_of(preset), steps=25)
+            times = sorted(row["step_ms"] for row in rows if row.get("step", 0) > 10)
+            return f"{' '.join((preset, strategy, *settings))} {times[len(times) // 2]:.2f} ms"
+
+        runs = [lambda run=(preset, *speed): time_of_step(*run) for preset in ("gpt-mini", "gpt2") for speed in SPEEDS]
+        return "; ".join(self.together([tenth_step, *runs], at_once=1))
 
 
 CHECKS = (Checks.starts, Checks.numbers, Checks.races, Checks.nccl, Checks.shared_gpu, Checks.waits, Checks.precisions,
