@@ -75,6 +75,8 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
       using Train = Trainer<GPT, Tokens, Optimizer, Precision, Strategy>;
       typename Train::Config config;
       config.batch_size = options.global_batch / world_size / options.accumulation;
+      // This slow_rank_factor measures the times of ranks, and warns of none: ranks that share a GPU wait for each
+      // other.
       config.training = {.max_steps = steps,
                          .max_epochs = 0,
                          .seed = 5,
@@ -84,6 +86,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
                          .accumulation_steps = options.accumulation,
                          .save_dir = (folder / "run").string(),
                          .check_replicas_every = HoldsReplicas<Strategy> ? 5 : 0,
+                         .slow_rank_factor = world_size > 1 ? 1000.0 : 0.0,
                          .metrics = (folder / "metrics.jsonl").string()};
       config.optimizer.learning_rate = std::is_same_v<Optimizer, SGD> ? 0.03 : 5e-3;
       config.optimizer.schedule = options.schedule;
@@ -123,6 +126,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
     course.losses.push_back(row.at("loss"));
     course.norms.push_back(row.at("grad_norm"));
     course.state_bytes = row.at("state_bytes");
+    EXPECT_EQ(row.contains("slowest_rank_ms"), world_size > 1) << "step " << row.at("step");
   }
   const auto snapshot = load_snapshot(folder / "run").value();
   for (const auto& [name, tensor] : snapshot.tensors)
