@@ -46,6 +46,7 @@ struct Course {
   std::vector<double> losses, norms;
   std::map<std::string, at::Tensor> state;
   std::int64_t state_bytes = 0;
+  std::int64_t skipped_steps = 0;  ///< Those left out by spike_factor, or by the loss scale.
 };
 
 struct CourseOptions {
@@ -55,6 +56,7 @@ struct CourseOptions {
   double dropout = 0.0;
   double clip = 1.0;
   double value_clip = 0.0;
+  double spike_factor = 0.0;  ///< The first 20 steps are never spikes.
   Schedule schedule = Schedule::constant;
   std::int64_t stop_at = 0;  ///< If given, the run ends after this step and a second run resumes from its snapshot.
   ParameterGroupsConfig groups = {};
@@ -83,6 +85,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
                          .grad_norm_clip = options.clip,
                          .grad_value_clip = options.value_clip,
                          .fused_clip = options.fused_clip,
+                         .spike_factor = options.spike_factor,
                          .accumulation_steps = options.accumulation,
                          .save_dir = (folder / "run").string(),
                          .check_replicas_every = HoldsReplicas<Strategy> ? 5 : 0,
@@ -126,6 +129,7 @@ Course train_course(int world_size, const CourseOptions& options = {}, const typ
     course.losses.push_back(row.at("loss"));
     course.norms.push_back(row.at("grad_norm"));
     course.state_bytes = row.at("state_bytes");
+    course.skipped_steps = row.value("skipped_steps", course.skipped_steps);
     EXPECT_EQ(row.contains("slowest_rank_ms"), world_size > 1) << "step " << row.at("step");
   }
   const auto snapshot = load_snapshot(folder / "run").value();
