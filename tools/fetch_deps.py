@@ -53,6 +53,7 @@ NEVER = {"triton", "cuda-bindings", "cuda-pathfinder",  # only torch.compile on 
 ATTEMPTS = 5
 CANNOT_CONTINUE = (33, 36)  # exit codes of curl: the server sends no ranges of bytes, or not the one that was asked for
 ANSWER = "resolved.json"  # holds what the package index has answered
+OFFLINE = "the package index did not answer as it should: see pip's words above; is this machine online?"
 stopping = threading.Event()  # is set where the script ends early; downloads and the client's build end then
 
 # AWS's client of S3 consists of several C libraries. They are in the source package of a Python module; the module
@@ -87,6 +88,14 @@ def pip(deps):
     return [deps / "pip" / "bin" / "python", "-m", "pip"]
 
 
+def make_pip(deps):
+    """Makes the script's own pip."""
+    print("fetching pip", flush=True)
+    run([sys.executable, "-m", "venv", "--clear", deps / "pip"], "python3 could not make a virtual environment")
+    # Older versions download whole wheels to look inside.
+    run([*pip(deps), "install", "--quiet", "--upgrade", "pip>=25"], OFFLINE)
+
+
 def question_of(groups):
     """What pip is asked for."""
     question = {"wanted": groups, "python": sys.version_info[:2], "machine": platform.machine()}
@@ -103,23 +112,19 @@ def known_wheels(deps, groups):
 
 
 def resolve(deps, *groups):
-    """Asks pip for the files of each group of packages, and stores the answer, which is fixed for pinned versions. A group
-    may begin with options of pip."""
+    """Asks pip, unless the answer is stored, for the files of each group of packages, and stores the answer, which is fixed
+    for pinned versions. A group may begin with options of pip."""
     known = known_wheels(deps, groups)
     if known is not None:
         return known
     answer = deps / ANSWER
     names = [word for group in groups for word in group if not word.startswith("-")]
     print("asking the package index for the files of " + ", ".join(names), flush=True)
-    offline = "the package index did not answer as it should: see pip's words above; is this machine online?"
-    run([sys.executable, "-m", "venv", "--clear", deps / "pip"], "python3 could not make a virtual environment")
-    # Older versions download whole wheels to look inside.
-    run([*pip(deps), "install", "--quiet", "--upgrade", "pip>=25"], offline)
     report = deps / "report.json"
     files = []
     for group in groups:
         run([*pip(deps), "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report,
-             *group], offline)
+             *group], OFFLINE)
         files += json.loads(report.read_text())["install"]
     wheels = [{"name": item["metadata"]["name"].lower().replace("_", "-").replace(".", "-"),
                "url": item["download_info"]["url"],
@@ -315,17 +320,20 @@ def main():
         fcntl.flock(lock, fcntl.LOCK_EX)
         keep_use(deps, kind)
         is_all = kind in ("full", "docs")
-        known = [w for w in resolve(deps, *groups_for(deps, kind)) if kind == "docs" or w["name"] not in NEVER]
-        wanted = [w for w in known if is_all or w["name"] in SLIM or (kind == "cuda" and w["name"].startswith("nvidia-"))]
-        for marker in outdated(done, wanted, is_all):
-            remove(marker, site)
-        missing = [w for w in wanted if not (done / file_name(w)).exists()]
+        groups = groups_for(deps, kind)
+        if known_wheels(deps, groups) is None:
+            make_pip(deps)
         # Half of the time goes to unpacking, so one wheel is downloaded while another one is unpacked. The client of S3 is
-        # built meanwhile.
+        # built meanwhile, and while pip is asked for the files.
         needs_client = kind in ("s3", "full")
         with concurrent.futures.ThreadPoolExecutor(2 + needs_client) as pool:
             try:
                 client = pool.submit(build_crt, deps) if needs_client else None
+                known = [w for w in resolve(deps, *groups) if kind == "docs" or w["name"] not in NEVER]
+                wanted = [w for w in known if is_all or w["name"] in SLIM or (kind == "cuda" and w["name"].startswith("nvidia-"))]
+                for marker in outdated(done, wanted, is_all):
+                    remove(marker, site)
+                missing = [w for w in wanted if not (done / file_name(w)).exists()]
                 fetched = {pool.submit(fetch, wheel, wheels, site, done): file_name(wheel) for wheel in missing}
                 for number, future in enumerate(concurrent.futures.as_completed(fetched), 1):
                     future.result()

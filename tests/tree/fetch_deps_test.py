@@ -79,6 +79,26 @@ def check_answer(folder):
         fetch_deps.run = run
 
 
+def check_early_client(folder):
+    """The client of S3 is built while pip is asked for the files, which takes half a minute."""
+    began = threading.Event()
+
+    def answer(command, problem):
+        assert "--report" not in command or began.wait(60), "the client waits for the answer of the package index"
+        answer_of_pip(command, problem)
+
+    replaced = {"run": answer, "build_crt": lambda _: began.set(), "fetch": lambda *_: None}
+    kept, arguments = {name: getattr(fetch_deps, name) for name in replaced}, sys.argv
+    vars(fetch_deps).update(replaced)
+    sys.argv = ["fetch_deps.py", str(folder), "full"]
+    try:
+        fetch_deps.main()
+    finally:
+        vars(fetch_deps).update(kept)
+        sys.argv = arguments
+    assert began.is_set()
+
+
 def check_packages_of_tests(folder):
     """A build does not ask for the packages of the tests, and keeps them where they are there."""
     build, tests = fetch_deps.groups_for(folder, "slim"), fetch_deps.groups_for(folder, "full")
@@ -208,6 +228,7 @@ def main():
     for send in (os.killpg, os.kill):  # to all programs of a terminal, and to the script alone
         in_folder(check_interrupt, send)
     in_folder(check_answer)
+    in_folder(check_early_client)
     in_folder(check_packages_of_tests)
     in_folder(check_failed_download)
     in_folder(check_server_without_ranges)
