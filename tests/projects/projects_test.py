@@ -9,8 +9,6 @@ import re
 import sys
 import tempfile
 
-import torch
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from program_lines import run  # noqa: E402
 
@@ -47,6 +45,7 @@ def test_adder_learns_the_sums_that_it_sees():
 
 
 def test_adder_has_the_parts_of_mingpt():
+    import torch  # takes seconds, and the other tests do not use it
     lines = project("adder", "--data.ndigit=2", "--trainer.max_iters=10", "--model.n_layer=1")
     order = torch.randperm(10_000, generator=torch.Generator().manual_seed(1337))
     held_out = {divmod(int(number), 100) for number in order[:500]}
