@@ -1,9 +1,21 @@
 // ranks_test.cpp — unit tests as a user writes them, on ranks that really communicate.
-#include <set>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/ddpxx.hpp>
+#include <ddpxx/comm/collectives.hpp>
+#include <ddpxx/comm/group.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/data/distributed_sampler.hpp>
+#include <ddpxx/flat/arena.hpp>
+#include <ddpxx/parallel/reducer.hpp>
 #include <ddpxx/testing.hpp>
 
 TEST(DistributedSampler, SharesTheSamplesAmongTheRanks) {
