@@ -376,7 +376,7 @@ TEST(AgentGroup, GoesOnWithoutANodeThatIsLostBeforeItBeginsTheFirstRound) {
   Nodes::wait_until_serving(first);
   const auto second = nodes.start(nodes.works());
   nodes.wait_for_agent(1);
-  second.signal(SIGSTOP);
+  second.stop();
   auto third = nodes.start(nodes.works());
   nodes.wait_for_starts(third, 2);
   second.signal(SIGKILL);
@@ -397,7 +397,7 @@ TEST(AgentGroup, EndsAllNodesWhenAnAgentIsKilledBeforeItBeginsTheFirstRound) {
   Nodes::wait_until_serving(first);
   const auto second = nodes.start(nodes.works());
   nodes.wait_for_agent(1);
-  second.signal(SIGSTOP);
+  second.stop();
   auto third = nodes.start(nodes.works());
   nodes.wait_for_starts(third, 2);
   second.signal(SIGKILL);
@@ -441,7 +441,7 @@ TEST(AgentGroup, GoesOnWithoutASpareNodeThatIsLostBeforeItBeginsItsRound) {
   auto& [first, second] = agents;
   const auto spare = nodes.start(nodes.works());
   spare.wait_for_lines(spare.error_file(), 1);  // it says that it waits until a node is lost
-  spare.signal(SIGSTOP);
+  spare.stop();
   second.signal(SIGKILL);
   nodes.wait_for_starts(first, 3);
   spare.signal(SIGKILL);
@@ -766,7 +766,7 @@ TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
     const std::vector<std::string> more = {"--nproc-per-node=2"};
     RunningAgents agents{nodes, script, more, 4};
     auto& [first, second] = agents;
-    first.signal(SIGSTOP);
+    first.stop();
     if (by_signal)
       second.signal(SIGTERM);
     else
@@ -782,7 +782,7 @@ TEST(AgentGroup, EndsItsOwnRanksFirstWhereTheLeadingAgentHangs) {
     RunningAgents agents{nodes, "tell_start; [ $RANK = 1 ] && exit 0; exec sleep 600"};
     nodes.wait_for_key(ddpxx::detail::AgentsStore::key("result", 0, 1));
     std::this_thread::sleep_for(std::chrono::seconds{1});  // its agent waits for the other one by then
-    agents.first.signal(SIGSTOP);
+    agents.first.stop();
     agents.second.signal(SIGTERM);
     expect_leader_loss(nodes, agents.second);
   };

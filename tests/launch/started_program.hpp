@@ -67,6 +67,13 @@ class StartedProgram {
   /// The file that receives the program's standard error.
   std::filesystem::path error_file() const { return folder_ / "err"; }
   void signal(int number) const { ::kill(pid_, number); }
+  /// Stops the program, and waits until all of its threads are stopped: they run on until its first thread has got the
+  /// signal, which may take a while on a busy machine.
+  void stop() const {
+    siginfo_t info{};
+    signal(SIGSTOP);
+    ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT);
+  }
   /// True once the program has ended; `wait()` still returns its exit code.
   bool has_ended() const {
     siginfo_t info{};
