@@ -23,6 +23,11 @@ TEST(RankProgress, NamesTheCollectiveThatARankWaitsFor) {
   progress.note_wait("all_reduce", 4'096, 1);
   EXPECT_EQ(progress.collective(), "all_reduce of 4096 bytes, which did not end (collective 1 of this rank)");
   EXPECT_EQ(progress.last_collective(), "all_reduce of 4096 bytes (collective 1)");
+  EXPECT_EQ(progress.awaited_number(), 1);
+  progress.note_failure();
+  EXPECT_EQ(progress.awaited_number(), 0);
+  EXPECT_EQ(progress.collective(), "all_reduce of 4096 bytes, which did not end (collective 1 of this rank)");
+  progress.note_wait("all_reduce", 4'096, 1);
   progress.note_end();
   EXPECT_EQ(progress.collective(), "barrier of 0 bytes (collective 2 of this rank)");
   progress.note_start("of the program", 1);

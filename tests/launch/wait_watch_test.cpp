@@ -40,7 +40,7 @@ TEST_F(Waits, AreToldOfFromHalfAMinuteOnAndEachTimeTheyHaveDoubled) {
   EXPECT_EQ(at(35), std::nullopt) << "the wait was seen at second 10";
   EXPECT_EQ(at(40),
             "a collective has not ended for 30 s: ranks 4, 6 wait for all_reduce of 4096 bytes (collective 1); rank 5 "
-            "does not wait for it, the last one there is all_reduce of 4096 bytes (collective 1)");
+            "does not wait for it, the last that it has started is all_reduce of 4096 bytes (collective 1)");
   EXPECT_EQ(at(45), std::nullopt);
   EXPECT_THAT(at(70).value_or(""), testing::HasSubstr("not ended for 60 s"));
 }

@@ -71,7 +71,7 @@ class [[nodiscard]] Pending {
 
   c10::intrusive_ptr<c10d::Work> work_;
   CollectiveCall call_;
-  std::uint64_t number_ = 0;  ///< Of this collective on this rank.
+  std::uint64_t number_ = 0;  ///< Number of this collective among those that this rank has started.
   std::function<void()> finish_;
   std::shared_ptr<WaitClock> clock_;
   std::exception_ptr failure_;

@@ -83,6 +83,7 @@ DDPXX_INLINE void Pending::wait() {
         work->wait();
       progress.note_end();
     } catch (const std::exception& cause) {
+      progress.note_failure();
       call_.throw_wait_error(cause);
     }
     try {

@@ -33,7 +33,7 @@ inline std::string hello_message(const StoreCredentials& credentials) {
   return bytes + credentials.token + credentials.run_id;
 }
 
-/// What the bytes that a client has sent so far say. Token and run id are views into these bytes.
+/// The hello in the bytes that a client has sent so far. Token and run id are views into these bytes.
 struct ReceivedHello {
   enum class State {
     incomplete,
@@ -42,7 +42,7 @@ struct ReceivedHello {
     other_version,  ///< The client has another version of the protocol.
     malformed       ///< A size exceeds its limit.
   } state = State::incomplete;
-  std::size_t size = kHelloHeaderBytes;  ///< As far as it is known; no byte beyond it may be read.
+  std::size_t size = kHelloHeaderBytes;  ///< Of the hello, or of its header before that is there. Read no more bytes.
   std::string_view token = {}, run_id = {};
 };
 

@@ -28,33 +28,40 @@ class RankProgress {
     last_.store(packed(op, bytes), std::memory_order_relaxed);
     return count_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
-  /// This rank waits for the end of the collective with this number; if that fails, `note_end` is not called.
+  /// This rank waits for the end of the collective with this number. Call `note_end` or `note_failure` after it.
   void note_wait(std::string_view op, std::int64_t bytes, std::uint64_t number) noexcept {
     awaited_.store(packed(op, bytes), std::memory_order_relaxed);
     awaited_number_.store(number, std::memory_order_relaxed);
   }
   void note_end() noexcept { awaited_number_.store(0, std::memory_order_relaxed); }
+  /// The wait has failed: the rank does not wait any more, and the collective did not end.
+  void note_failure() noexcept { awaited_number_.fetch_or(kFailed, std::memory_order_relaxed); }
 
   /// The last step; 0 for none.
   std::int64_t step() const noexcept { return step_.load(std::memory_order_relaxed); }
 
   /// The number of the collective whose end the rank waits for; 0 for none.
-  std::uint64_t awaited_number() const noexcept { return awaited_number_.load(std::memory_order_relaxed); }
+  std::uint64_t awaited_number() const noexcept {
+    const auto number = awaited_number_.load(std::memory_order_relaxed);
+    return (number & kFailed) == 0 ? number : 0;
+  }
 
   /// As `all_reduce of 4096 bytes (collective 12)`: the collective that the rank waits for, otherwise the last one that
   /// it started; empty for none.
   std::string last_collective() const { return described("", ")"); }
-  /// The same of a rank that has ended: `all_reduce of 4096 bytes, which did not end (collective 12 of this rank)`.
+  /// Like last_collective(), for the report about a rank that has ended: `all_reduce of 4096 bytes, which did not end
+  /// (collective 12 of this rank)`.
   std::string collective() const { return described(", which did not end", " of this rank)"); }
 
  private:
+  static constexpr std::uint64_t kFailed = std::uint64_t{1} << 63;  ///< Marks the number of a wait that has failed.
   static constexpr int kBytesBits = 56;
   static constexpr std::uint64_t kMaxBytes = (std::uint64_t{1} << kBytesBits) - 1;
   static constexpr std::array<std::string_view, 8> kOps = {
       "nothing", "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "barrier", "a collective"};
 
   std::string described(std::string_view if_it_waits, std::string_view end) const {
-    const auto awaited = awaited_number();
+    const auto awaited = awaited_number_.load(std::memory_order_relaxed) & ~kFailed;
     const auto number = awaited != 0 ? awaited : count_.load(std::memory_order_relaxed);
     if (number == 0) return {};
     const auto shown = (awaited != 0 ? awaited_ : last_).load(std::memory_order_relaxed);

@@ -74,8 +74,11 @@ class FusedAdam {
  private:
   void cut_slices() {
     if (!groups_.empty()) return;
-    groups_ = fused_groups(std::exchange(slices_, {}), table_, moments_);
-    for (const auto& group : groups_) counts_.emplace_back(group.values.size(), steps_);
+    auto groups = fused_groups(slices_, table_, moments_);
+    counts_.clear();
+    for (const auto& group : groups) counts_.emplace_back(group.values.size(), steps_);
+    groups_ = std::move(groups);
+    slices_.clear();
   }
 
   /// `learning_rate(group)` is a number of the host or a tensor.

@@ -38,8 +38,8 @@ class BestMetric {
   /// Counts the evaluations in a row anew, and keeps the best value.
   void count_anew() { number(stagnant_) = 0; }
 
-  /// A snapshot has been read into state(). Forgets what it says if it is about another metric or mode, and returns
-  /// whether it is about this one.
+  /// A snapshot has been read into state(). Returns whether its numbers are of this metric and mode; otherwise forgets
+  /// them.
   bool resume() {
     if (number(watched_) == watched_metric_) return true;
     reset();

@@ -42,7 +42,10 @@ class SGD {
   void step(double learning_rate, const std::optional<at::Tensor>& found_inf = {}) {
     if (found_inf) check_can_skip_steps(config_);
     const c10::NoGradGuard no_grad;
-    if (groups_.empty()) groups_ = fused_groups(std::exchange(slices_, {}), table_, moments_);
+    if (groups_.empty()) {
+      groups_ = fused_groups(slices_, table_, moments_);
+      slices_.clear();
+    }
     // Without dampening the first step, whose momentum is zeros, needs no special case.
     const bool first = std::exchange(is_first_step_, false) && !found_inf && !moments_.empty();
     for (std::size_t i = 0; i < groups_.size(); ++i) {

@@ -36,7 +36,8 @@ class LayerUnits {
   std::string name_of(std::size_t unit) const;
 
  private:
-  std::vector<int> unit_of_layer_{FlatModel::kRoot};  ///< At 0 stands that of the root.
+  std::vector<int> unit_of_layer_{
+      FlatModel::kRoot};  ///< The unit of each layer, counted from 1; at 0 that of the root.
   std::map<const Layer*, std::size_t> layer_index_;
 };
 

@@ -152,7 +152,8 @@ inline void LocalRanks::notice_waits() {
   look_at_waits_ = now + WaitWatch::kInterval;
   std::vector<WaitWatch::Watched> running;
   for (const auto& rank : ranks_)
-    if (!rank.exit() && rank.progress() != nullptr) running.push_back({rank.number(), rank.progress()});
+    if (!rank.exit() && !rank.lingers() && rank.progress() != nullptr)
+      running.push_back({rank.number(), rank.progress()});
   if (const auto sentence = waits_.look(now, running)) console_.say(*sentence);
 }
 

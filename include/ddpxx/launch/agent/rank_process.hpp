@@ -102,7 +102,7 @@ class RankProcess {
   pid_t pid() const noexcept { return child_->pid(); }
   /// The rank's number in the run.
   int number() const noexcept { return rank_info_.rank.value; }
-  /// What the rank has done; null where it does not tell.
+  /// Memory in which the rank notes its last step and collective; null if the system did not give it.
   const RankProgress* progress() const noexcept { return page_.progress(); }
   std::vector<RankStream>& streams() noexcept { return streams_; }
   /// Descriptor that is readable if a milestone has come or no process of the rank has the socket open; -1 after that.

@@ -16,8 +16,8 @@
 
 namespace ddpxx::detail {
 
-/// Tells which ranks of a machine have waited long for one collective, and what its other ranks have done. A rank that
-/// hangs, or that reads data for minutes, is known by that long before the time limit of the collective ends the run.
+/// Tells which ranks of a machine have waited long for one collective, and what its other ranks have done. This shows a
+/// rank that hangs, or that reads data for minutes, long before the time limit of the collective ends the run.
 class WaitWatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -67,7 +67,9 @@ class WaitWatch {
               collective;
     for (const auto& [collective, numbers] : others)
       text += gap + names_of(numbers) + (numbers.size() == 1 ? " does" : " do") + " not wait for it" +
-              (collective.empty() ? std::string{} : ", the last one there is " + collective);
+              (collective.empty() ? std::string{}
+                                  : std::string{", the last that "} + (numbers.size() == 1 ? "it" : "each") +
+                                        " has started is " + collective);
     return text;
   }
   static std::string names_of(const std::vector<int>& numbers) {
