@@ -93,6 +93,10 @@ def test_paths_begin_where_dev_is_called(folder):
     shutil.rmtree(tree / "build/gpu-check")
     said = run("./dev", "gpu-check", "--packed", "--tests", "A.b:C*", "--budget", "9", "out", cwd=tree, PATH=path)
     assert f"--tests A.b:C* --budget 9 report in {tree}/out" in said, "the archive was not unpacked: " + said
+    (tree / "build/gpu-check/gpu_check.py").write_text("print('of an older build')")
+    os.utime(tree / "build/gpu-check", (0, 0))
+    said = run("./dev", "gpu-check", "--packed", "out", cwd=tree, PATH=path)
+    assert f"report in {tree}/out" in said, "an archive newer than the folder was not unpacked: " + said
 
 
 def test_arguments_are_checked_before_anything_begins(folder):
