@@ -216,7 +216,9 @@ DDPXX_INLINE std::string front_of_file(const SafetensorsHeader& header) {
   auto json = print_safetensors_header(header);
   json.resize((json.size() + 7) / 8 * 8, ' ');
   if (json.size() > kMaxHeaderBytes)
-    detail::refuse_file("the header would have " + std::to_string(json.size()) + " bytes");
+    detail::refuse_file("the header would have " + std::to_string(json.size()) +
+                        " bytes, and readers of safetensors take no more than " + std::to_string(kMaxHeaderBytes) +
+                        ": there are too many tensors");
   const auto length = std::bit_cast<std::array<char, 8>>(std::uint64_t{json.size()});
   return std::string{length.data(), length.size()} + json;
 }

@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
+#include <ddpxx/config/alias.hpp>
 #include <ddpxx/config/fill/diagnostics.hpp>
 #include <ddpxx/config/table.hpp>
 #include <ddpxx/config/text/source.hpp>
-#include <ddpxx/core/describe.hpp>
 
 namespace ddpxx::detail {
 
