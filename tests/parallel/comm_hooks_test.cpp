@@ -325,6 +325,14 @@ TEST(BatchedPowerSGDHook, AStepTriedAgainAddsNoErrorOfTheFirstTry) {
   expect_that_a_step_tried_again_adds_no_error_of_the_first_try<BatchedPowerSGD>();
 }
 
+/// Expects that the gradients of a step are the means of the ranks' own, as they are before the hook's start_step, or
+/// that they are not.
+template <class Hook>
+void expect_averaged(Trained<Hook>& trained, int step, bool averaged) {
+  const auto mean = mean_gradients(2, step).at(1).second;
+  EXPECT_EQ(distance(trained.model.gradient("kernel"), mean) < 0.02, averaged) << "step " << step;
+}
+
 template <class Hook>
 class CountingHook : public testing::Test {};
 using CountingHooks =
@@ -341,8 +349,7 @@ TYPED_TEST(CountingHook, DoesNotCountAStepThatFailsAfterItsFirstBucketOrBeforeIt
       fail_backward(trained, gradients);
       trained.ddp.begin_backward(Sync::now);  // ends without a gradient, as after an exception in forward
       trained.backward(gradients);
-      const bool averaged = distance(trained.model.gradient("kernel"), mean_gradients(2, step).at(1).second) < 0.02;
-      EXPECT_EQ(averaged, step < 2) << "step " << step;
+      expect_averaged(trained, step, step < 2);
     }
   });
 }
@@ -356,8 +363,7 @@ TYPED_TEST(CountingHook, CountsFromTheStepAtWhichItResumesAlsoAfterAStepThatFail
     trained.ddp.resume_at(5);
     for (const int step : {5, 6}) {
       trained.backward(gradients_of_rank(group.rank(), step));
-      const bool averaged = distance(trained.model.gradient("kernel"), mean_gradients(2, step).at(1).second) < 0.02;
-      EXPECT_EQ(averaged, step < 6) << "step " << step;
+      expect_averaged(trained, step, step < 6);
     }
   });
 }
@@ -371,8 +377,7 @@ TYPED_TEST(CountingHook, DoesNotCountAStepThatIsRefusedForAParameterWithoutAGrad
       const auto gradients = gradients_of_rank(group.rank(), step);
       EXPECT_THROW(trained.backward({{"bias", at::ones({16})}}), Error);
       trained.backward(gradients);
-      const bool averaged = distance(trained.model.gradient("kernel"), mean_gradients(2, step).at(1).second) < 0.02;
-      EXPECT_EQ(averaged, step < 2) << "step " << step;
+      expect_averaged(trained, step, step < 2);
     }
   });
 }

@@ -84,7 +84,9 @@ class SharedBuffers {
     if (when_ == BroadcastBuffers::each_step) send(root);
   }
   /// Makes the buffers equal to those of `root`, also with `once`; if `replicas` was given, to those of the rank that
-  /// is `root` in both groups. Ranks   Collective.
+  /// is `root` in both groups.
+  ///
+  /// Ranks   Collective.
   void send(int root = 0) const {
     broadcast_together(buffers_, *group_, root);
     if (replicas_ != nullptr) broadcast_together(buffers_, *replicas_, root);

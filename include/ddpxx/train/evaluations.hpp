@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iomanip>
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,8 +38,9 @@ class Evaluations {
     std::int64_t batch_size = 8;
     std::int64_t samples = 0;  ///< 0 takes the whole validation set.
     EarlyStoppingConfig early_stopping = {};
-    std::int64_t keep_best = 0;  ///< Number of snapshots that are kept for their evaluation.
-    Ranking ranking = {};        ///< How they are ranked where some are kept.
+    std::string plateau_metric = {};  ///< The number by which the learning rate is lowered; none if empty.
+    std::int64_t keep_best = 0;       ///< Number of snapshots that are kept for their evaluation.
+    Ranking ranking = {};             ///< How they are ranked where some are kept.
   };
 
   /// `validation` may be null: then there is nothing to evaluate on.
@@ -73,12 +76,22 @@ class Evaluations {
     report.show(*last_);
   }
 
-  /// Counts the last evaluation for early stopping, where that is on. Returns why the run is to stop, if that follows
-  /// from it.
-  std::optional<std::string> count_last() {
-    if (!early_stopping_ || !early_stopping_->note(early_stopping_value()) || std::exchange(wants_stop_, true))
-      return std::nullopt;
-    return early_stopping_->reason();
+  /// Counts the last evaluation for early stopping and for the learning rate, where they follow from evaluations, and
+  /// returns what is to be logged of it. `note(value)` notes the metric of the plateau, and returns the learning rate
+  /// if that has become lower. All ranks have the same numbers.
+  template <class Note>
+  std::vector<std::string> count_last(Note&& note) {
+    std::vector<std::string> lines;
+    if (const auto& metric = options_.plateau_metric; !metric.empty())
+      if (const std::optional<double> rate = note(watched_value("plateau.metric", metric, *last_))) {
+        std::ostringstream line;
+        line << "step " << last_->step << "  " << metric << " does not improve: the learning rate falls to "
+             << std::setprecision(3) << *rate;
+        lines.push_back(line.str());
+      }
+    if (early_stopping_ && early_stopping_->note(early_stopping_value()) && !std::exchange(wants_stop_, true))
+      lines.push_back("early stopping: " + early_stopping_->reason());
+    return lines;
   }
   /// Whether the evaluations since the training began want it to stop. All ranks have the same answer.
   bool wants_stop() const noexcept { return wants_stop_; }

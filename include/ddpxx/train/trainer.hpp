@@ -3,13 +3,11 @@
 
 #include <concepts>
 #include <cstdint>
-#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <ranges>
 #include <span>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,7 +37,6 @@
 #include <ddpxx/observe/memory.hpp>
 #include <ddpxx/observe/observer.hpp>
 #include <ddpxx/observe/run_report.hpp>
-#include <ddpxx/observe/watched_value.hpp>
 #include <ddpxx/precision/concept.hpp>
 #include <ddpxx/snapshot/run_info.hpp>
 #include <ddpxx/storage/open_storage.hpp>
@@ -158,6 +155,7 @@ class Trainer {
                      {.batch_size = config.batch_size,
                       .samples = config.training.eval_samples,
                       .early_stopping = config.early_stopping,
+                      .plateau_metric = config.plateau.metric,
                       .keep_best = config.snapshot.keep_best,
                       .ranking = {config.snapshot.best_by, config.snapshot.best_mode}}} {
     if (!record.settings.empty()) config_hash_ = config_hash(record.settings);
@@ -456,11 +454,10 @@ class Trainer {
     const bool counts = !is_evaluated() && (evaluation_wanted() || !is_extra);
     const auto evaluated = with_average(
         [&] { return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, loss_of_batch()); });
-    const auto lowered_rate = counts ? watch_plateau(evaluated) : std::nullopt;
-    const auto reason_to_stop = counts ? evaluations_.count_last() : std::nullopt;
+    std::vector<std::string> lines;
+    if (counts) lines = evaluations_.count_last([this](double value) { return step_.note_evaluation(value); });
     evaluations_.show_last(report_);  // the model has its parameters again, which an observer may save
-    if (lowered_rate) log_lowered_rate(evaluated.step, *lowered_rate);
-    if (reason_to_stop) log_.info("early stopping: " + *reason_to_stop);
+    for (const auto& line : lines) log_.info(line);
     step_.restart_clock();
     return {evaluated.val_loss, evaluated.samples, evaluated.metrics};
   }
@@ -491,19 +488,6 @@ class Trainer {
 
   /// Whether eval_every or eval_every_epochs wants an evaluation after the last step.
   bool evaluation_wanted() const { return limits_.wants_evaluation(steps_done(), ended_epochs()); }
-
-  /// Lowers the learning rate where the evaluations so far have stopped improving, and returns it then. All ranks have
-  /// the same numbers.
-  std::optional<double> watch_plateau(const Evaluated& evaluated) {
-    const auto& metric = config_.plateau.metric;
-    return metric.empty() ? std::nullopt : step_.note_evaluation(watched_value("plateau.metric", metric, evaluated));
-  }
-  void log_lowered_rate(std::int64_t step, double rate) const {
-    std::ostringstream line;
-    line << "step " << step << "  " << config_.plateau.metric << " does not improve: the learning rate falls to "
-         << std::setprecision(3) << rate;
-    log_.info(line.str());
-  }
 
   /// Whether the last step ends the training, and its snapshot has the numbers of an evaluation.
   bool wants_last_evaluation() const {

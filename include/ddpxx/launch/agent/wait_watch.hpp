@@ -24,6 +24,8 @@ class WaitWatch {
 
   /// How often to look at the ranks.
   static constexpr std::chrono::seconds kInterval{5};
+  /// The shortest wait of which to tell.
+  static constexpr std::chrono::seconds kFirst{30};
 
   /// A rank that runs.
   struct Watched {
@@ -31,11 +33,8 @@ class WaitWatch {
     const RankProgress* progress;
   };
 
-  /// Tells of waits from `first` on.
-  explicit WaitWatch(std::chrono::seconds first = std::chrono::seconds{30}) : first_{first}, next_{first} {}
-
-  /// Looks at the ranks at the time `now`. Returns a sentence if some have waited since `first`, and another one each
-  /// time that this has doubled.
+  /// Looks at the ranks at the time `now`. Returns a sentence if some have waited for kFirst, and another one each time
+  /// that this has doubled.
   std::optional<std::string> look(Clock::time_point now, std::span<const Watched> ranks) {
     std::chrono::seconds longest{0};
     for (const auto& [rank, progress] : ranks) {
@@ -44,7 +43,7 @@ class WaitWatch {
       if (awaited == 0 || awaited != seen.awaited) seen = {awaited, now};
       longest = std::max(longest, std::chrono::duration_cast<std::chrono::seconds>(now - seen.since));
     }
-    if (longest < first_) next_ = first_;
+    if (longest < kFirst) next_ = kFirst;
     if (longest < next_) return std::nullopt;
     next_ = 2 * longest;
     return sentence(longest, ranks);
@@ -76,7 +75,7 @@ class WaitWatch {
     return (numbers.size() == 1 ? "rank " : "ranks ") + number_list(numbers);
   }
 
-  std::chrono::seconds first_, next_;
+  std::chrono::seconds next_ = kFirst;  ///< The wait of which the next sentence tells.
   std::map<int, Seen> seen_;
 };
 
