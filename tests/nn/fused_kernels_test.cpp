@@ -1,10 +1,9 @@
 // The fused operations against the plain ones, and the CUDA sources of their kernels: NVRTC compiles them, and a C++
-// compiler builds them for the CPU, where a thread plays each thread of the GPU.
+// compiler builds them for the CPU.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <dlfcn.h>
-#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -31,27 +30,56 @@ namespace {
 
 using at::kBFloat16, at::kFloat, at::kHalf;
 
-/// What CUDA adds to C++, for blocks of real threads that run one block after the other.
-constexpr const char* kCudaOnThreads = R"cpp(
-#include <barrier>
+/// What CUDA adds to C++, for blocks that run one after the other. A thread of a block is a context of its own on one
+/// thread of the CPU: it runs until it waits for the block, and the next one goes on.
+constexpr const char* kCudaOnCPU = R"cpp(
 #include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
+#include <functional>
+#include <ucontext.h>
 #include <utility>
 #include <vector>
 #define __global__
 #define __device__
-#define __shared__ static  // blocks run one after the other
+#define __shared__ static
   struct Index {
     unsigned x = 0, y = 0;
   };
-  thread_local Index threadIdx;
-  Index blockIdx, blockDim, gridDim;
-  std::barrier<>* threads_of_block;
+  Index threadIdx, blockIdx, blockDim, gridDim;
+  struct Context {
+    ucontext_t state;
+    std::vector<char> stack = std::vector<char>(1 << 16);
+    bool ended = false;
+  };
+  std::vector<Context> threads_of_block;
+  ucontext_t block;
+  std::function<void()> call_kernel;
+  void __syncthreads() { swapcontext(&threads_of_block[threadIdx.x].state, &block); }
+  void run_thread() {
+    call_kernel();
+    threads_of_block[threadIdx.x].ended = true;
+  }
+  void run_block() {
+    for (auto& thread : threads_of_block) {
+      getcontext(&thread.state);
+      thread.state.uc_stack.ss_sp = thread.stack.data();
+      thread.state.uc_stack.ss_size = thread.stack.size();
+      thread.state.uc_link = &block;
+      makecontext(&thread.state, run_thread, 0);
+      thread.ended = false;
+    }
+    for (bool all_ended = false; !all_ended;) {
+      all_ended = true;
+      for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) {
+        auto& thread = threads_of_block[threadIdx.x];
+        if (!thread.ended) swapcontext(&block, &thread.state);
+        all_ended = all_ended && thread.ended;
+      }
+    }
+  }
   float exchanged[1024];
-  void __syncthreads() { threads_of_block->arrive_and_wait(); }
   float __shfl_xor_sync(unsigned, float value, int mask) {
     exchanged[threadIdx.x] = value;
     __syncthreads();
@@ -73,24 +101,20 @@ constexpr const char* kCudaOnThreads = R"cpp(
   void run(void (*kernel)(A...), Index grid, unsigned threads, void** arguments) {
     gridDim = grid;
     blockDim = {threads, 1};
-    std::barrier<> barrier{threads};
-    threads_of_block = &barrier;
+    threads_of_block.resize(threads);
+    call_kernel = [=] { call(kernel, arguments, std::index_sequence_for<A...>{}); };
     for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
-        std::vector<std::thread> all;
-        for (unsigned t = 0; t < threads; ++t)
-          all.emplace_back([=] {
-            threadIdx = {t, 0};
-            call(kernel, arguments, std::index_sequence_for<A...>{});
-          });
-        for (auto& thread : all) thread.join();
-      }
+      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block();
   }
 )cpp";
 
 /// Starts kernels on the CPU. Each source is compiled once, with a function `start_KERNEL` for each of its kernels.
-class OnThreads {
+class KernelsOnCPU {
  public:
+  KernelsOnCPU() : header_{folder_.file("cuda.hpp", std::string{kCudaOnCPU} + detail::kFloatTypes)} {
+    build("-x c++-header -o " + header_ + ".gch " + header_);
+  }
+
   void operator()(const std::string& source, const char* name, const detail::LaunchShape& shape, void** arguments) {
     auto& library = libraries_[source];
     if (library == nullptr) library = compile(source);
@@ -104,7 +128,7 @@ class OnThreads {
 
  private:
   void* compile(const std::string& source) const {
-    auto text = std::string{kCudaOnThreads} + detail::kFloatTypes + source;
+    auto text = source;
     const std::regex kernel{"__global__ void (\\w+)"};
     for (auto found = std::sregex_iterator{source.begin(), source.end(), kernel}; found != std::sregex_iterator{};
          ++found)
@@ -112,13 +136,25 @@ class OnThreads {
               "(unsigned x, unsigned y, unsigned threads, void** arguments) {\n  run(" + (*found)[1].str() +
               ", {x, y}, threads, arguments);\n}\n";
     const auto file = folder_.file("kernel" + std::to_string(libraries_.size()) + ".cpp", text), library = file + ".so";
-    const auto command = "g++ -std=c++20 -O1 -w -shared -fPIC -pthread -o " + library + ' ' + file;
-    return std::system(command.c_str()) == 0 ? ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    const bool is_built = build("-shared -include " + header_ + " -o " + library + ' ' + file);
+    return is_built ? ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+  }
+
+  static bool build(const std::string& arguments) {
+    return std::system(("g++ -std=c++20 -O1 -w -fPIC " + arguments).c_str()) == 0;
   }
 
   TemporaryFolder folder_;
+  std::string header_;
   std::map<std::string, void*> libraries_;
 };
+
+/// Shared by all tests, so that each source is compiled once.
+void launch_on_cpu(const std::string& source, const char* name, const detail::LaunchShape& shape, void** arguments) {
+  static KernelsOnCPU kernels;
+  kernels(source, name, shape, arguments);
+}
+const detail::LaunchKernel launch = launch_on_cpu;
 
 double rounding_of(at::ScalarType type) { return type == kFloat ? 2e-5 : 1e-2; }
 
@@ -271,10 +307,8 @@ TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
   });
 }
 
-/// The kernels of CUDA, run on threads, against their twins.
+/// The kernels of CUDA, run on a CPU, against their twins.
 TEST(FusedKernels, OfAddNormAreEqualToTheirTwin) {
-  OnThreads on_threads;
-  const detail::LaunchKernel launch = std::ref(on_threads);
   for (const auto& [rows, width, x_type, y_type, weight_type] : kInputs) {
     at::manual_seed(3);
     const auto sum_type = at::result_type(at::empty({1}, x_type), at::empty({1}, y_type));
@@ -308,8 +342,6 @@ TEST(FusedKernels, OfAddNormAreEqualToTheirTwin) {
 }
 
 TEST(FusedKernels, OfBiasGeluAreEqualToTheirTwin) {
-  OnThreads on_threads;
-  const detail::LaunchKernel launch = std::ref(on_threads);
   for (const char* approximate : {"tanh", "none"})
     for (const auto& [rows, width, x_type, y_type, weight_type] : {kInputs[1], kInputs[4], kInputs[5]}) {
       at::manual_seed(4);
@@ -325,19 +357,16 @@ TEST(FusedKernels, OfBiasGeluAreEqualToTheirTwin) {
 
 /// Tensors that do not begin where packs must begin are copied.
 TEST(FusedKernels, TakeTensorsAtAnyAddress) {
-  OnThreads on_threads;
   const auto all = at::randn({1 + 16}), bias = at::randn({8});
   const auto x = all.narrow(0, 1, 16).view({2, 8});
   EXPECT_NE(detail::in_packs(x).data_ptr(), x.data_ptr());
   EXPECT_EQ(detail::in_packs(bias).data_ptr(), bias.data_ptr());
-  expect_close(detail::bias_gelu_forward_by_kernel(x, bias, "tanh", std::ref(on_threads)),
-               detail::bias_gelu_forward(x, bias, "tanh"), 2e-5, "the value");
+  expect_close(detail::bias_gelu_forward_by_kernel(x, bias, "tanh", launch), detail::bias_gelu_forward(x, bias, "tanh"),
+               2e-5, "the value");
 }
 
 /// Rows in which a target does not count, some logits are minus infinity, one is far above the others, or NaN.
 TEST(FusedKernels, OfCrossEntropyIsEqualToItsTwin) {
-  OnThreads on_threads;
-  const detail::LaunchKernel launch = std::ref(on_threads);
   for (const auto type : {kFloat, kBFloat16})
     for (const std::int64_t vocabulary : {1, 13, 4104})
       for (const bool gradients : {false, true}) {
