@@ -32,6 +32,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/add_norm.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/biased_linear.hpp>
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/nn/gpt.hpp>
@@ -383,6 +384,12 @@ TEST_F(Fused, KernelsAreEqualToTheirTwins) {
         });
       expect_equal_devices({y, weight, bias}, tolerance,
                            [](const auto& inputs) { return std::vector{layer_norm(inputs[0], inputs[1], inputs[2])}; });
+      const auto few = at::randn({rows, 16}).to(type), matrix = at::randn({3 * width, 16}).to(type);
+      expect_equal_devices({few, matrix, at::randn({3 * width}).to(type)}, tolerance, [](const auto& inputs) {
+        auto found = biased_linear_parts(inputs[0], inputs[1], inputs[2], 3);
+        found.push_back(biased_linear(inputs[0], inputs[1], inputs[2]));
+        return found;
+      });
       for (const char* approximate : {"tanh", "none"})
         expect_equal_devices({y, bias}, tolerance, [approximate](const auto& inputs) {
           return std::vector{bias_gelu(inputs[0], inputs[1], approximate)};

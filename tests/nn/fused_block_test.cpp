@@ -67,8 +67,10 @@ std::vector<at::Tensor> random_tensors(const Sizes& sizes) {
 
 at::Tensor plain_block(const at::Tensor& x, const BlockParameters& p, std::int64_t heads) {
   const auto C = x.size(2);
-  const auto qkv = at::linear(at::layer_norm(x, {C}, p.norm_1_weight, p.norm_1_bias), p.qkv_weight, p.qkv_bias);
-  const auto y = x + at::linear(causal_attention(qkv, heads, 0.0), p.projection_weight, p.projection_bias);
+  const auto qkv =
+      at::linear(at::layer_norm(x, {C}, p.norm_1_weight, p.norm_1_bias), p.qkv_weight, p.qkv_bias).chunk(3, -1);
+  const auto attended = causal_attention(qkv[0], qkv[1], qkv[2], heads, 0.0);
+  const auto y = x + at::linear(attended, p.projection_weight, p.projection_bias);
   const auto wide = at::linear(at::layer_norm(y, {C}, p.norm_2_weight, p.norm_2_bias), p.widen_weight, p.widen_bias);
   return y + at::linear(at::gelu(wide, "tanh"), p.narrow_weight, p.narrow_bias);
 }

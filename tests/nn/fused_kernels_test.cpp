@@ -1,6 +1,7 @@
 // The fused operations against the plain ones, and the CUDA sources of their kernels: NVRTC compiles them, and a C++
 // compiler builds them for the CPU.
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -19,6 +20,7 @@
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/add_norm.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/biased_linear.hpp>
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/precision/autocast.hpp>
@@ -35,6 +37,7 @@ using at::kBFloat16, at::kFloat, at::kHalf;
 constexpr const char* kCudaOnCPU = R"cpp(
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -43,7 +46,7 @@ constexpr const char* kCudaOnCPU = R"cpp(
 #include <vector>
 #define __global__
 #define __device__
-#define __shared__ static
+#define __shared__ static __attribute__((section("shared_memory")))
   struct Index {
     unsigned x = 0, y = 0;
   };
@@ -53,6 +56,8 @@ constexpr const char* kCudaOnCPU = R"cpp(
     std::vector<char> stack = std::vector<char>(1 << 16);
     bool ended = false;
   };
+  extern char __start_shared_memory[] __attribute__((weak, visibility("hidden")));
+  extern char __stop_shared_memory[] __attribute__((weak, visibility("hidden")));
   std::vector<Context> threads_of_block;
   ucontext_t block;
   std::function<void()> call_kernel;
@@ -61,7 +66,10 @@ constexpr const char* kCudaOnCPU = R"cpp(
     call_kernel();
     threads_of_block[threadIdx.x].ended = true;
   }
+  // Shared memory begins as NaN. Threads take turns in both orders, so that a missing barrier shows, and either all of
+  // them wait at a barrier or none.
   void run_block() {
+    std::memset(__start_shared_memory, 0xff, __stop_shared_memory - __start_shared_memory);
     for (auto& thread : threads_of_block) {
       getcontext(&thread.state);
       thread.state.uc_stack.ss_sp = thread.stack.data();
@@ -70,12 +78,18 @@ constexpr const char* kCudaOnCPU = R"cpp(
       makecontext(&thread.state, run_thread, 0);
       thread.ended = false;
     }
-    for (bool all_ended = false; !all_ended;) {
-      all_ended = true;
-      for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) {
+    bool forward = true;
+    for (unsigned ended = 0; ended < blockDim.x; forward = !forward) {
+      ended = 0;
+      for (unsigned i = 0; i < blockDim.x; ++i) {
+        threadIdx.x = forward ? i : blockDim.x - 1 - i;
         auto& thread = threads_of_block[threadIdx.x];
-        if (!thread.ended) swapcontext(&block, &thread.state);
-        all_ended = all_ended && thread.ended;
+        swapcontext(&block, &thread.state);
+        if (thread.ended) ++ended;
+      }
+      if (ended > 0 && ended < blockDim.x) {
+        std::fputs("some threads have ended, and others wait for them\n", stderr);
+        std::abort();
       }
     }
   }
@@ -112,7 +126,7 @@ constexpr const char* kCudaOnCPU = R"cpp(
 class KernelsOnCPU {
  public:
   KernelsOnCPU() : header_{folder_.file("cuda.hpp", std::string{kCudaOnCPU} + detail::kFloatTypes)} {
-    build("-x c++-header -o " + header_ + ".gch " + header_);
+    EXPECT_TRUE(build("-x c++-header -o " + header_ + ".gch " + header_));
   }
 
   void operator()(const std::string& source, const char* name, const detail::LaunchShape& shape, void** arguments) {
@@ -273,6 +287,47 @@ TEST(BiasGelu, GivesTheResultsAndGradientsOfTheTwoOperations) {
     }
 }
 
+TEST(BiasedLinear, GivesTheResultsAndGradientsOfALinearLayerInParts) {
+  at::manual_seed(8);
+  const auto x = at::randn({2, 5, 4}), weight = at::randn({6, 4}), bias = at::randn({6}), d = at::randn({2, 5, 6});
+  for (const bool in_bfloat16 : {false, true})
+    for (const std::size_t num_parts : {1U, 2U, 3U}) {
+      const auto run = [&](bool biased) {
+        const std::vector<at::Tensor> own{x.clone().requires_grad_(), weight.clone().requires_grad_(),
+                                          bias.clone().requires_grad_()};
+        const auto count = static_cast<std::int64_t>(num_parts);
+        std::vector<at::Tensor> parts;
+        {
+          const auto scope =
+              in_bfloat16 ? AutocastBF16{{}}.forward_scope(at::kCPU) : AutocastScope{AutocastState::of(at::kCPU)};
+          parts = biased ? biased_linear_parts(own[0], own[1], own[2], num_parts)
+                         : at::linear(own[0], own[1], own[2]).chunk(count, -1);
+        }
+        torch::autograd::backward(parts, d.to(parts[0].scalar_type()).chunk(count, -1));
+        for (const auto& tensor : own) parts.push_back(tensor.grad());
+        return parts;
+      };
+      const auto got = run(true), expected = run(false);
+      ASSERT_EQ(got.size(), num_parts + 3);
+      for (std::size_t i = 0; i + 1 < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], expected[i])) << i;
+      expect_close(got.back(), expected.back(), in_bfloat16 ? 1e-2 : 1e-6, "the gradient of the bias");
+    }
+  EXPECT_TRUE(at::equal(biased_linear(x, weight, bias), at::linear(x, weight, bias)));  // nothing needs a gradient
+  for (const std::size_t num_parts : {1U, 3U}) {
+    const auto changed = bias.clone().requires_grad_();
+    auto parts = biased_linear_parts(x, weight, changed, num_parts);
+    parts[0].mul_(2);
+    torch::autograd::backward(parts, at::ones({2, 5, 6}).chunk(static_cast<std::int64_t>(num_parts), -1));
+    const auto expected = at::full({6}, 10.0);
+    expected.narrow(0, 0, 6 / static_cast<std::int64_t>(num_parts)).fill_(20);
+    EXPECT_TRUE(at::equal(changed.grad(), expected)) << changed.grad();
+  }
+  const auto learned = bias.clone().requires_grad_();
+  EXPECT_EQ(biased_linear(x, weight, learned).grad_fn()->next_edges().size(), 2);
+  biased_linear(x, weight, learned).sum().backward();  // the gradient is an expanded number
+  EXPECT_TRUE(at::equal(learned.grad(), at::full({6}, 10.0)));
+}
+
 TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
   const auto expect = [](const char* sentence, const auto& call) {
     try {
@@ -289,6 +344,7 @@ TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
   expect("layer_norm: x [2, 3], weight [4] and bias [4] do not fit", [&] { layer_norm(x, four, four); });
   const auto elsewhere = at::ones({3}, at::kMeta);
   expect("pass tensors of one device", [&] { layer_norm(x, elsewhere, three); });
+  expect("a bias of [4] and 3 parts do not fit", [&] { biased_linear_parts(x, at::ones({4, 3}), four, 3); });
   expect("do not fit each other", [&] { add_norm(x, at::ones({2, 3}, at::kMeta), three, three); });
   expect("chunked_cross_entropy: hidden is on cpu, weight on meta", [&] {
     chunked_cross_entropy(x, at::ones({5, 3}, at::kMeta), at::zeros({2}, at::kLong), 1);
@@ -301,6 +357,11 @@ TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
   expect("a layer norm of width 5000", [&] { detail::threads_for_row(5000); });
   expect("no second derivative", [&] {
     torch::autograd::grad({add_norm(x, x, three, three).normed.sum()}, {x}, {}, std::nullopt, /*create_graph=*/true);
+  });
+  expect("no second derivative", [&] {
+    const auto bias = three.clone().requires_grad_();
+    torch::autograd::grad({biased_linear(x, at::ones({3, 3}), bias).sum()}, {bias}, {}, std::nullopt,
+                          /*create_graph=*/true);
   });
   expect("no second derivative", [&] {
     torch::autograd::grad({bias_gelu(x, three, "tanh").sum()}, {x}, {}, std::nullopt, /*create_graph=*/true);
@@ -352,6 +413,35 @@ TEST(FusedKernels, OfBiasGeluAreEqualToTheirTwin) {
       const auto twin = detail::bias_gelu_backward(d_y, x, bias, approximate);
       expect_close(mine.x, twin.x, rounding_of(x_type), "the gradient of x");
       expect_close(mine.bias, twin.bias, rounding_of(weight_type), "the gradient of the bias");
+    }
+}
+
+TEST(FusedKernels, OfJoinedSumsAreEqualToTheirTwin) {
+  for (const auto& [count, rows, width, type, sum_type] :
+       {std::tuple{1, 7, 33, kFloat, kFloat}, std::tuple{1, 600, 1040, kBFloat16, kFloat},
+        std::tuple{3, 7, 33, kBFloat16, kFloat}, std::tuple{3, 600, 8, kFloat, kFloat},
+        std::tuple{2, 3, 1040, kBFloat16, kBFloat16}}) {
+    at::manual_seed(9);
+    std::vector<at::Tensor> parts;
+    for (int i = 0; i < count; ++i) parts.push_back(draw({rows, width}, type));
+    parts.back() = parts.back().t().contiguous().t();  // not in the order of its rows
+    const auto mine = detail::joined_sums_by_kernel(parts, sum_type, launch);
+    const auto twin = detail::joined_sums(parts, sum_type);
+    EXPECT_TRUE(at::equal(mine.joined, twin.joined));
+    expect_close(mine.sums, twin.sums, rounding_of(sum_type), "the sums");
+  }
+  const std::vector<at::Tensor> empty(3, at::empty({0, 8}));
+  const auto none = detail::joined_sums_by_kernel(empty, kFloat, launch);
+  EXPECT_EQ(none.joined.sizes(), (at::IntArrayRef{0, 24}));
+  EXPECT_TRUE(at::equal(none.sums, at::zeros({24})));
+}
+
+/// More blocks of rows than the threads of a block take at once, and a number of columns that eight do not divide.
+TEST(FusedKernels, OfSumsOfBlocksAddUpAllBlocks) {
+  for (const std::int64_t count : {1, 31, 32, 33, 1024})
+    for (const std::int64_t width : {1, 8, 13}) {
+      const auto blocks = at::arange(count * width, kFloat).remainder(7).view({count, width});
+      EXPECT_TRUE(at::equal(detail::sum_blocks_by_kernel(blocks, kFloat, launch), blocks.sum(0)));
     }
 }
 
@@ -412,6 +502,9 @@ TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
   };
   for (const int capability : {80, 90, 100})
     for (const auto type : {kFloat, kBFloat16, kHalf}) {
+      compile(detail::sum_blocks_source(type), capability);
+      compile(detail::joined_sums_source(type, 1, 33), capability);
+      compile(detail::joined_sums_source(type, 3, 768), capability);
       for (const std::int64_t width : {33, 768}) {
         compile(detail::add_norm_source({kFloat, type, type, kFloat}, width), capability);
         compile(detail::bias_gelu_source(type, kFloat, "tanh", width), capability);

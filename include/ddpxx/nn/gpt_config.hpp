@@ -84,7 +84,8 @@ struct GPTConfig {
         field<&GPTConfig::fused>(
             "Compute a block of layout gpt2 in one operation on a CPU with AVX2, in fp32 or bf16, without dropout, and "
             "with heads whose width is a multiple of 8; elsewhere each layer norm with the addition before it, and "
-            "the bias before GELU with GELU, in one kernel; results differ by their rounding",
+            "the bias before GELU with GELU, in one kernel, and the gradients of the other biases in two; results "
+            "differ by their rounding",
             Resume::free));
   }
   std::vector<FieldError> check() const {

@@ -27,6 +27,7 @@
 #include <ddpxx/core/units.hpp>
 #include <ddpxx/layers/random_state.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
+#include <ddpxx/nn/biased_linear.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/nn/modules.hpp>
@@ -46,7 +47,9 @@ DDPXX_INLINE FeedForward::FeedForward(const GPTConfig& config, double projection
 DDPXX_INLINE at::Tensor FeedForward::forward(const at::Tensor& x_BTC) {
   const auto wide_BTF = fused_ ? bias_gelu(at::linear(x_BTC, widen_->weight()), widen_->bias(), gelu_)
                                : at::gelu(widen_->forward(x_BTC), gelu_);
-  return at::dropout(narrow_->forward(wide_BTF), dropout_, is_training());
+  const auto narrow_BTC =
+      fused_ ? biased_linear(wide_BTF, narrow_->weight(), narrow_->bias()) : narrow_->forward(wide_BTF);
+  return at::dropout(narrow_BTC, dropout_, is_training());
 }
 
 DDPXX_INLINE GPTBlock::GPTBlock(const GPTConfig& config)

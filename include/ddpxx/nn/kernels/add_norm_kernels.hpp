@@ -12,6 +12,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/nn/kernels/column_sums_kernels.hpp>
 #include <ddpxx/nn/kernels/launch.hpp>
 #include <ddpxx/nn/kernels/source.hpp>
 
@@ -210,8 +211,8 @@ inline AddNormGradients add_norm_backward_by_kernel(const at::Tensor& d_sum, con
                 of_normed.data_ptr(), sum.data_ptr(), mean.data_ptr(), rstd.data_ptr(), weight.data_ptr(),
                 d_x.data_ptr(), d_y_data, d_affine_G2C.data_ptr(), static_cast<long long>(rows));
   }
-  const auto d_affine_2C = d_affine_G2C.sum(0);
-  return {d_x, d_y, d_affine_2C[0].to(weight.scalar_type()), d_affine_2C[1]};
+  const auto d_affine = sum_blocks_by_kernel(d_affine_G2C.flatten(1), weight.scalar_type(), launch);
+  return {d_x, d_y, d_affine.narrow(0, 0, width), d_affine.narrow(0, width, width)};
 }
 
 }  // namespace ddpxx::detail

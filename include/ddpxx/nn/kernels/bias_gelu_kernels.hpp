@@ -11,6 +11,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <ddpxx/nn/kernels/column_sums_kernels.hpp>
 #include <ddpxx/nn/kernels/launch.hpp>
 #include <ddpxx/nn/kernels/source.hpp>
 
@@ -81,12 +82,6 @@ inline std::string bias_gelu_source(at::ScalarType x, at::ScalarType weight, std
          kBiasGeluSource;
 }
 
-/// A grid whose threads have a pack of columns each, and rows in `blocks` parts.
-inline LaunchShape shape_for_columns(std::int64_t blocks, std::int64_t packs) {
-  constexpr std::int64_t kThreads = 128;
-  return {.grid_x = (packs + kThreads - 1) / kThreads, .grid_y = blocks, .threads = kThreads};
-}
-
 inline at::Tensor bias_gelu_forward_by_kernel(const at::Tensor& x_NF, const at::Tensor& bias_F,
                                               std::string_view approximate, const LaunchKernel& launch) {
   const auto x = in_packs(x_NF), bias = in_packs(bias_F);
@@ -109,15 +104,14 @@ inline BiasGeluGradients bias_gelu_backward_by_kernel(const at::Tensor& d_y_NF, 
                                                       const at::Tensor& bias_F, std::string_view approximate,
                                                       const LaunchKernel& launch) {
   const auto d_y = in_packs(d_y_NF), x = in_packs(x_NF), bias = in_packs(bias_F);
-  constexpr std::int64_t kMaxParts = 512;  // enough to fill a GPU; more would only make more partial sums
   const auto width = bias.size(0), rows = x.numel() / std::max<std::int64_t>(width, 1);
-  const auto packs = width / pack_for(width), parts = std::min(rows, kMaxParts);
-  const auto d_x = at::empty_like(x), d_bias_GF = at::empty({parts, width}, x.options().dtype(at::kFloat));
+  const auto packs = width / pack_for(width), blocks = blocks_of_rows(rows);
+  const auto d_x = at::empty_like(x), d_bias_GF = at::empty({blocks, width}, x.options().dtype(at::kFloat));
   if (rows > 0)
     launch_with(launch, bias_gelu_source(x.scalar_type(), bias.scalar_type(), approximate, width), "bias_gelu_backward",
-                shape_for_columns(parts, packs), d_y.data_ptr(), x.data_ptr(), bias.data_ptr(), d_x.data_ptr(),
+                shape_for_columns(blocks, packs), d_y.data_ptr(), x.data_ptr(), bias.data_ptr(), d_x.data_ptr(),
                 d_bias_GF.data_ptr(), static_cast<long long>(rows), static_cast<int>(packs));
-  return {d_x, d_bias_GF.sum(0).to(bias.scalar_type())};
+  return {d_x, sum_blocks_by_kernel(d_bias_GF, bias.scalar_type(), launch)};
 }
 
 }  // namespace ddpxx::detail
