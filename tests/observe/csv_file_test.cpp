@@ -22,8 +22,8 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
 }
 
 constexpr const char* kHeader =
-    "step,epoch,loss,grad_norm,lr,tokens_per_second,step_ms,peak_memory_bytes,state_bytes,samples,tokens,loss_scale,"
-    "skipped_steps,val_loss,time,elapsed";
+    "step,epoch,loss,grad_norm,lr,tokens_per_second,step_ms,data_ms,peak_memory_bytes,state_bytes,samples,tokens,"
+    "loss_scale,skipped_steps,val_loss,time,elapsed";
 
 StepDone step(std::int64_t number) {
   return {.step = number, .loss = 2.5, .learning_rate = 0.125, .at = {.time = 1'700'000'000.5, .elapsed = 0.25}};
@@ -37,8 +37,8 @@ TEST(CsvFile, HasOneHeaderAndARowForEachStepAndEvaluation) {
   csv.on_evaluated({.step = 1, .val_loss = 2.25, .at = {.time = 1'700'000'001.5, .elapsed = 1.25}});
   csv.on_snapshot({.step = 1, .path = "run/"});
   EXPECT_EQ(lines_of(folder / "runs/m.csv"),
-            (std::vector<std::string>{kHeader, "1,0,2.5,0,0.125,0,0,0,0,0,0,,,,1700000000.5,0.25",
-                                      "1,0,,,,,,,,,,,,2.25,1700000001.5,1.25"}));
+            (std::vector<std::string>{kHeader, "1,0,2.5,0,0.125,0,0,0,0,0,0,0,,,,1700000000.5,0.25",
+                                      "1,0,,,,,,,,,,,,,2.25,1700000001.5,1.25"}));
 }
 
 TEST(CsvFile, LeavesTheCellOfANumberThatIsNotFiniteEmpty) {

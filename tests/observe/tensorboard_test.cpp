@@ -37,6 +37,7 @@ TEST(TensorBoard, ReadsScalarsAndTexts) {
                    .loss = 1.0 / static_cast<double>(step),
                    .learning_rate = 0.125,
                    .tokens_per_second = 1e6,
+                   .data_ms = 1.5,
                    .metrics = {{"accuracy", 0.5}}});
   board.on_evaluated({.step = 300, .val_loss = 2.5, .metrics = {{"accuracy", 0.75}}});
   board.on_snapshot({.step = 300, .path = "run/step-00000300/"});
@@ -44,6 +45,7 @@ TEST(TensorBoard, ReadsScalarsAndTexts) {
   EXPECT_EQ(events["scalars"]["train/loss"].size(), 300U);
   EXPECT_EQ(events["scalars"]["train/loss"][3], (nlohmann::json{4, 0.25}));
   EXPECT_EQ(events["scalars"]["speed/tokens_per_second"][299], (nlohmann::json{300, 1e6}));
+  EXPECT_EQ(events["scalars"]["speed/data_ms"][299], (nlohmann::json{300, 1.5}));
   EXPECT_EQ(events["scalars"]["train/accuracy"][0], (nlohmann::json{1, 0.5}));
   EXPECT_EQ(events["scalars"]["val/loss"], pairs({{300, 2.5}}));
   EXPECT_EQ(events["scalars"]["val/accuracy"], pairs({{300, 0.75}}));

@@ -91,7 +91,8 @@ class OwnLoop : public testing::Test {
       auto row = nlohmann::json::parse(line);
       // With background writing, the row of a snapshot comes when the snapshot is complete.
       if (row.contains("snapshot")) continue;
-      for (const char* key : {"time", "elapsed", "step_ms", "tokens_per_second", "peak_memory_bytes"}) row.erase(key);
+      for (const char* key : {"time", "elapsed", "step_ms", "data_ms", "tokens_per_second", "peak_memory_bytes"})
+        row.erase(key);
       rows.push_back(row);
     }
     return rows;

@@ -402,8 +402,8 @@ TEST(OwnMetrics, ThatHaveNoUsableNameOrSumAreRefused) {
   EXPECT_THAT(refusal({one("a\\b")}), HasSubstr("a backslash or a control character: leave them out"));
   for (const auto* name : {"=A1", "+A1", "-A1", "@A1"})
     EXPECT_THAT(refusal({one(name)}), HasSubstr("as a formula: begin it with another character"));
-  for (const auto* name : {"loss", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_peak_bytes", "gpu_retries",
-                           "slowest_rank", "slowest_rank_ms", "median_rank_ms"})
+  for (const auto* name : {"loss", "data_ms", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_peak_bytes",
+                           "gpu_retries", "slowest_rank", "slowest_rank_ms", "median_rank_ms"})
     EXPECT_THAT(refusal({one(name)}), HasSubstr("which is the name of another number")) << name;
   EXPECT_THAT(refusal({one("val_x")}), HasSubstr("choose another one"));
   EXPECT_THAT(refusal({one("x"), one("x")}), HasSubstr("'x', twice"));

@@ -47,13 +47,14 @@ inline std::vector<std::string> cells_of(std::string_view line) {
   return cells;
 }
 
-inline constexpr std::array<std::string_view, 16> kCsvColumns{"step",
+inline constexpr std::array<std::string_view, 17> kCsvColumns{"step",
                                                               "epoch",
                                                               "loss",
                                                               "grad_norm",
                                                               "lr",
                                                               "tokens_per_second",
                                                               "step_ms",
+                                                              "data_ms",
                                                               "peak_memory_bytes",
                                                               "state_bytes",
                                                               "samples",

@@ -72,6 +72,9 @@ struct StepDone {
   std::optional<std::int64_t> skipped_steps = {};
   double tokens_per_second = 0;  ///< Targets that all ranks together train on in a second.
   double step_ms = 0;
+  /// The part of step_ms in which this rank's training thread waited for the batches of the step, or made them; 0 for
+  /// batches that a loop passes to `Trainer::step(batches)`.
+  double data_ms = 0;
   std::int64_t peak_memory_bytes = 0;     ///< Largest resident memory of this process since its start.
   std::int64_t state_bytes = 0;           ///< This rank's parameters, gradients and optimizer state.
   std::optional<GPUMemory> gpu = {};      ///< None on a CPU.

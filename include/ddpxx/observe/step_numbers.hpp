@@ -16,6 +16,7 @@ void for_each_number(const StepDone& event, Add&& add) {
   add("lr", event.learning_rate);
   add("tokens_per_second", event.tokens_per_second);
   add("step_ms", event.step_ms);
+  add("data_ms", event.data_ms);
   add("peak_memory_bytes", event.peak_memory_bytes);
   add("state_bytes", event.state_bytes);
   add("samples", event.samples);

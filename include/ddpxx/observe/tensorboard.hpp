@@ -17,11 +17,12 @@ namespace ddpxx {
 /// Writes one event file into a folder for each start of the program. TensorBoard reads them in their order, and drops
 /// the steps of an earlier file after which a later one has gone on.
 /// Scalars are `train/loss`, `train/grad_norm`, `train/lr`, `speed/tokens_per_second`, `speed/step_ms`,
-/// `memory/peak_bytes`, `memory/gpu_allocated_bytes`, `memory/gpu_reserved_bytes`, `memory/gpu_peak_bytes` and
-/// `memory/gpu_retries` on a GPU, `speed/slowest_rank`, `speed/slowest_rank_ms` and `speed/median_rank_ms` where the
-/// ranks' times are measured, `train/loss_scale` where the loss is scaled, `train/skipped_steps` where steps can be
-/// left out, `val/loss`, and the model's own metrics below `train/` and `val/`. Texts are `run`, what is trained and
-/// how, `settings`, the configuration, and `snapshot`, for each one that was saved.
+/// `speed/data_ms`, `memory/peak_bytes`, `memory/gpu_allocated_bytes`, `memory/gpu_reserved_bytes`,
+/// `memory/gpu_peak_bytes` and `memory/gpu_retries` on a GPU, `speed/slowest_rank`, `speed/slowest_rank_ms` and
+/// `speed/median_rank_ms` where the ranks' times are measured, `train/loss_scale` where the loss is scaled,
+/// `train/skipped_steps` where steps can be left out, `val/loss`, and the model's own metrics below `train/` and
+/// `val/`. Texts are `run`, what is trained and how, `settings`, the configuration, and `snapshot`, for each one that
+/// was saved.
 /// Source  The records are TensorFlow's TFRecord with masked CRC-32C; the messages are those of its event.proto and
 ///         summary.proto.
 class TensorBoard : public Observer {

@@ -122,6 +122,7 @@ DDPXX_INLINE Verdict TensorBoard::on_step(const StepDone& step) {
   summary.add_scalar("train/lr", step.learning_rate);
   summary.add_scalar("speed/tokens_per_second", step.tokens_per_second);
   summary.add_scalar("speed/step_ms", step.step_ms);
+  summary.add_scalar("speed/data_ms", step.data_ms);
   summary.add_scalar("memory/peak_bytes", static_cast<double>(step.peak_memory_bytes));
   if (step.gpu) {
     summary.add_scalar("memory/gpu_allocated_bytes", static_cast<double>(step.gpu->allocated_bytes));

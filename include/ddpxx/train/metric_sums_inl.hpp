@@ -40,7 +40,7 @@ DDPXX_INLINE std::string names_text(const std::vector<std::string>& names) {
 
 DDPXX_INLINE void check_metric_names(const std::vector<std::string>& names) {
   // The keys of a row of the metrics file.
-  constexpr std::array<std::string_view, 22> kTaken{"step",
+  constexpr std::array<std::string_view, 23> kTaken{"step",
                                                     "time",
                                                     "elapsed",
                                                     "epoch",
@@ -51,6 +51,7 @@ DDPXX_INLINE void check_metric_names(const std::vector<std::string>& names) {
                                                     "tokens",
                                                     "tokens_per_second",
                                                     "step_ms",
+                                                    "data_ms",
                                                     "peak_memory_bytes",
                                                     "state_bytes",
                                                     "loss_scale",

@@ -348,6 +348,7 @@ class TrainStep {
                .learning_rate = parameter_step_.learning_rate(),
                .skipped_steps = last_step_.skipped.defined() ? std::optional<std::int64_t>{0} : std::nullopt,
                .step_ms = lap.step_ms,
+               .data_ms = notes.data_ms,
                .samples = notes.samples,
                .rank_times = std::vector<RankTime>(config_.rank_times ? static_cast<std::size_t>(group_->size()) : 0)},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
