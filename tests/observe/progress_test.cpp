@@ -170,6 +170,30 @@ TEST(Progress, DoesNotReportAStepOfAnEarlierTrainingAsLeftOut) {
   EXPECT_NE(text.str().find("loss 2.0000"), std::string::npos) << text.str();
 }
 
+TEST(Progress, TellsOnceInARunThatMuchOfTheTimeIsSpentWaitingForBatches) {
+  std::ostringstream text;
+  Begun progress{text, 0};
+  const auto pass = [&](int steps, double step_ms, double data_ms) {
+    text.str("");
+    for (int i = 0; i < steps; ++i) {
+      auto event = step(i + 1);
+      event.step_ms = step_ms;
+      event.data_ms = data_ms;
+      progress.on_step(event);
+    }
+    return text.str();
+  };
+  const std::string told =
+      "  34% of the time of the last 20 steps was spent waiting for batches: set a larger num_workers";
+  EXPECT_EQ(pass(20, 500, 100).find("waiting"), std::string::npos) << "a fifth of the time is not too much";
+  EXPECT_EQ(pass(19, 500, 170).find("waiting"), std::string::npos) << "these steps take less than 10 s";
+  EXPECT_NE(pass(1, 500, 170).find(told), std::string::npos) << text.str();
+  EXPECT_EQ(pass(100, 500, 170).find("waiting"), std::string::npos) << "once in a run is enough";
+  progress.on_begin({});
+  EXPECT_EQ(pass(9, 20'000, 10'000).find("waiting"), std::string::npos) << "these are less than 10 steps";
+  EXPECT_NE(pass(1, 20'000, 10'000).find("  50% of the time of the last 10 steps"), std::string::npos) << text.str();
+}
+
 TEST(Progress, KnowsThatTheTimeIsUpBeforeTheLastStep) {
   std::ostringstream text;
   Begun progress{text, 1'000'000, {.plain_interval = std::chrono::milliseconds{0}}, 600};

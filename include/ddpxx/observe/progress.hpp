@@ -10,6 +10,7 @@
 #include <string>
 
 #include <ddpxx/core/inline.hpp>
+#include <ddpxx/observe/data_waits.hpp>
 #include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/observer.hpp>
 #include <ddpxx/observe/smoothed.hpp>
@@ -26,7 +27,8 @@ struct ProgressOptions {
 /// Shows a run on a screen: three lines about it, then its steps, evaluations and snapshots, then what it has reached.
 /// On a terminal the step line is rewritten in place and is never wider than the terminal; elsewhere lines end with a
 /// line end and hold no control characters: the first step, then at most one per interval, then the last. Loss and
-/// tokens per second are moving averages: single steps differ widely.
+/// tokens per second are moving averages: single steps differ widely. A line of its own, once in a run, tells that
+/// waiting for batches takes a large part of the time.
 class Progress : public Observer {
  public:
   explicit Progress(std::ostream& stream, ProgressOptions options = {});
@@ -69,6 +71,8 @@ class Progress : public Observer {
   std::optional<Clock::time_point> drawn_;
   Clock::time_point begun_ = Clock::now();
   Smoothed loss_, tokens_, step_ms_;
+  DataWaits data_waits_;
+  bool has_told_of_waits_ = false;  // in this run
 };
 
 /// The step line, cut between its fields where it is longer than `width`. `seconds_left` may be unknown.

@@ -83,6 +83,8 @@ DDPXX_INLINE void Progress::on_begin(const RunBegan& run) {
   last_.reset();
   drawn_.reset();
   loss_ = tokens_ = step_ms_ = {};
+  data_waits_ = {};
+  has_told_of_waits_ = false;
   *stream_ << head_of_run(run) << std::flush;
 }
 
@@ -99,6 +101,11 @@ DDPXX_INLINE Verdict Progress::on_step(const StepDone& event) {
   last_shown_ = false;
   tokens_.add(event.tokens_per_second * event.step_ms / 1'000);
   step_ms_.add(event.step_ms);
+  if (const auto found = data_waits_.add(event); found && !std::exchange(has_told_of_waits_, true))
+    print("step " + std::to_string(event.step) +
+          formatted("  %.0f%% of the time of the last ", 100 * found->waited_fraction) + std::to_string(found->steps) +
+          " steps was spent waiting for batches" + (event.gpu ? ", while the GPU may have computed" : "") +
+          ": set a larger num_workers, so that threads prepare them during steps");
   if (due() || event.step == total_steps_) draw_step();
   return Verdict::go_on;
 }
