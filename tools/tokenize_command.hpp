@@ -21,6 +21,7 @@
 #include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
+#include <ddpxx/data/data_files.hpp>
 #include <ddpxx/data/plain_text.hpp>
 #include <ddpxx/data/text_files.hpp>
 #include <ddpxx/data/tokenizer.hpp>
@@ -146,7 +147,7 @@ inline void tokenize_command(int argc, char** argv) {
                                                   arguments.end_of_text +
                                                   "\": name its own by end_of_text=TOKEN, or set end_of_text="};
   }
-  const auto files = ddpxx::find_text_files(arguments.path);
+  const auto files = ddpxx::find_data_files(arguments.path);
   std::uintmax_t bytes = 0;
   std::error_code absent;  // reading the file reports it
   for (const auto& name : files)

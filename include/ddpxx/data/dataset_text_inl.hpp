@@ -8,6 +8,7 @@
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/char_dataset_config.hpp>
+#include <ddpxx/data/data_files.hpp>
 #include <ddpxx/data/dataset_text.hpp>
 #include <ddpxx/data/stored_text.hpp>
 #include <ddpxx/data/text_files.hpp>
@@ -35,7 +36,7 @@ DDPXX_INLINE std::string read_dataset_text(const CharDatasetConfig& config, Stor
   std::string text;
   try {
     text = is_stored(config.path) ? read_stored_text(config.path, most, open)
-                                  : read_text(find_text_files(config.path), most);
+                                  : read_text(find_data_files(config.path), most);
   } catch (const std::bad_alloc&) {
     throw detail::text_too_large(config);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/data/data_files.hpp>
 #include <ddpxx/data/text_files.hpp>
 #include <ddpxx/storage/storage.hpp>
 #include <ddpxx/storage/storage_opener.hpp>
@@ -22,7 +23,7 @@ namespace ddpxx {
 inline bool is_stored(std::string_view path) { return path.find("://") != std::string_view::npos; }
 
 /// The joined text of the objects that `place` names, sorted by their names: all objects below it; if there are none,
-/// the object of this name, or those that match it as a pattern of find_text_files. Returns the first `max_bytes` of
+/// the object of this name, or those that match it as a pattern of find_data_files. Returns the first `max_bytes` of
 /// the text (0: all), without a last character that is cut in two.
 /// Errors  `data` if no object is found, or one is not text; `storage` if the storage does not answer or refuses;
 ///         `config` for a place that this program cannot reach.

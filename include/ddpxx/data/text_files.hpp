@@ -1,11 +1,9 @@
-// ddpxx/data/text_files.hpp — reads the text at a path: a file, the files below a folder, or those that match a
-// pattern.
+// ddpxx/data/text_files.hpp — reads the text of files as one.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <glob.h>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -13,74 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/data/plain_text.hpp>
 #include <ddpxx/data/utf8.hpp>
 
 namespace ddpxx {
-
-namespace detail {
-
-/// Adds the files below `folder`. Follows links to files, but not to folders.
-inline void add_files_below(const std::filesystem::path& folder, std::vector<std::string>& files) {
-  const auto failure = each_entry(folder, [&](const auto& entry) {
-    std::error_code gone;
-    if (entry.is_regular_file(gone))
-      files.push_back(entry.path().string());
-    else if (entry.is_directory(gone) && !entry.is_symlink(gone))
-      add_files_below(entry.path(), files);
-  });
-  if (failure) throw Error{Errc::data, "cannot read the folder " + folder.string() + ": " + failure.message()};
-}
-
-/// Refuses `**`, which glob(3) and fnmatch(3) read as `*`: it would match in one folder only, where Python and shells
-/// take all folders below.
-/// Errors  `data`.
-inline void refuse_double_star(const std::string& pattern) {
-  if (pattern.find("**") == std::string::npos) return;
-  throw Error{Errc::data, pattern +
-                              ": ** is not supported, and * matches names of one folder: name the folder alone to "
-                              "read all files below it, or write a pattern with one * for each level"};
-}
-
-/// Errors  `data` for a pattern that matches nothing, and for `**`.
-inline std::vector<std::string> paths_that_match(const std::string& pattern) {
-  refuse_double_star(pattern);
-  ::glob_t found{};
-  const int status = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
-  const std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  if (status == GLOB_NOMATCH) throw Error{Errc::data, "no file matches " + pattern};
-  if (status != 0) throw Error{Errc::data, "cannot look for files that match " + pattern};
-  return paths;
-}
-
-}  // namespace detail
-
-/// The regular files that a path names, sorted by the bytes of their paths, so that all machines have one order. A
-/// folder stands for all files below it; a path that does not exist and contains one of `*?[` is a pattern for glob(3).
-/// Errors  `data` if a folder has no file or no file matches a pattern, and for a pattern with `**`. Any other path is
-///         returned without a check.
-inline std::vector<std::string> find_text_files(const std::string& path) {
-  const auto is_folder = [](const std::string& name) {
-    std::error_code ignored;
-    return std::filesystem::is_directory(name, ignored);
-  };
-  std::error_code ignored;
-  const bool is_pattern = path.find_first_of("*?[") != std::string::npos && !std::filesystem::exists(path, ignored);
-  std::vector<std::string> files;
-  for (const auto& name : is_pattern ? detail::paths_that_match(path) : std::vector{path}) {
-    if (is_folder(name))
-      detail::add_files_below(name, files);
-    else
-      files.push_back(name);
-  }
-  if (files.empty()) throw Error{Errc::data, "no file below " + path};
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 /// Whether a file at `place` would be among the texts of the folder `path`: `place` is the folder, or lies below it.
 /// False where `path` is no folder.
