@@ -5,7 +5,7 @@
 
 #include <ddpxx/core/describe.hpp>
 
-/// text: characters in UTF-8. tokens: a file of 16-bit numbers, which a tokenizer has written.
+/// text: characters in UTF-8. tokens: files of the numbers that a tokenizer has made of text.
 enum class DataFormat { text, tokens };
 
 constexpr auto enum_names(DataFormat) {

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -23,6 +24,7 @@
 #include <ddpxx/core/standard_output.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/data/alphabet.hpp>
+#include <ddpxx/data/token_dataset.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
 #include <ddpxx/launch/sweep_command.hpp>
@@ -124,18 +126,33 @@ std::optional<ddpxx::Alphabet> choose_weights(Run& run, ddpxx::Group& group) {
   return std::nullopt;
 }
 
-/// Errors  `config` for tokens in a folder, in several files or in a bucket. This is not a part of the configuration's
-///         own check, because a snapshot is read after its data may have changed or gone.
+/// The path without links, where the file exists.
+std::filesystem::path whole_path(const std::filesystem::path& file) {
+  std::error_code ignored;
+  auto whole = std::filesystem::canonical(file, ignored);
+  return whole.empty() ? file : whole;
+}
+
+/// Errors  `config` for tokens in a bucket, and for a file that path and val_path both name, unless it is the only one
+///         of each. This is not a part of the configuration's own check, because a snapshot is read after its data may
+///         have changed or gone.
 void check_token_files(const DataConfig& config) {
-  for (const auto& [key, path] :
-       {std::pair{"data.path", config.text.path}, std::pair{"data.val_path", config.val_path}}) {
-    std::error_code ignored;
-    const bool is_pattern = path.find_first_of("*?[") != std::string::npos && !std::filesystem::exists(path, ignored);
-    if (path.find("://") != std::string::npos || is_pattern || std::filesystem::is_directory(path, ignored))
-      throw ddpxx::Error{ddpxx::Errc::config, std::string{key} + '=' + path +
-                                                  ": tokens are one file of this machine: copy it first, and name "
-                                                  "that file"};
-  }
+  const auto& path = config.text.path;
+  for (const auto& [key, place] : {std::pair{"data.path", path}, std::pair{"data.val_path", config.val_path}})
+    if (place.find("://") != std::string::npos)
+      throw ddpxx::Error{ddpxx::Errc::config, std::string{key} + '=' + place +
+                                                  ": tokens are files of this machine: copy them first, and name "
+                                                  "those files"};
+  if (config.val_path.empty()) return;
+  std::set<std::filesystem::path> train;
+  for (const auto& file : ddpxx::find_token_files(path)) train.insert(whole_path(file));
+  const auto validate = ddpxx::find_token_files(config.val_path);
+  if (train.size() == 1 && validate.size() == 1) return;
+  for (const auto& file : validate)
+    if (train.contains(whole_path(file)))
+      throw ddpxx::Error{ddpxx::Errc::config, "data.path=" + path + " and data.val_path=" + config.val_path +
+                                                  " both name " + file +
+                                                  ": name the files of each alone, as by 'data/train*.bin'"};
 }
 
 /// The weights of a snapshot belong to its own alphabet, in which another text is read as well. A run that `resumes`

@@ -56,17 +56,21 @@ struct DataConfig {
     return fields(
         flatten<&DataConfig::text>(),
         field<&DataConfig::format>(
-            "What path holds: text, or tokens: one file of 16-bit token ids, as nanoGPT's train.bin",
+            "What path holds: text, or tokens: token ids in files as nanoGPT's train.bin; of a folder, those that end "
+            "with .bin",
             Resume::must_match),
         field<&DataConfig::vocab_size>(
-            "Number of different tokens, with format=tokens; null takes 50304, GPT-2's number rounded up",
-            between(1, 65536), Unit::tokens, Resume::must_match),
+            "Number of different tokens, with format=tokens; the ids are 16-bit numbers, or above 65536 tokens 32-bit "
+            "numbers; null takes 50304, GPT-2's number rounded up",
+            between(1, TokenDatasetConfig::kMaxVocabSize), Unit::tokens, Resume::must_match),
         field<&DataConfig::tokenizer>(
             "Tokenizer that made the tokens, for prompts and generated text: a tokenizer.json, a vocab.json with "
             "merges.txt beside it, or a folder with one of the two; empty: prompts and text are numbers of tokens",
             Resume::free),
-        field<&DataConfig::val_path>("Text to validate on, named as path is; all of path is then used for training",
-                                     Resume::free),
+        field<&DataConfig::val_path>(
+            "Text to validate on, named as path is, without a file of tokens that path names too; all of path is then "
+            "used for training",
+            Resume::free),
         field<&DataConfig::split>(
             "What validates without val_path: tail is the end of the text, random are overlapping samples drawn as "
             "minGPT-ddp draws them, which also measure memorizing",
@@ -85,16 +89,15 @@ struct DataConfig {
     };
     const bool is_text = format == DataFormat::text;
     refuse(text.path.empty(), "path",
-           "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix");
+           is_text ? "no text to train on: set data.path=FILE, a folder, a pattern or s3://bucket/prefix"
+                   : "no tokens to train on: set data.path=FILE, a folder or a pattern");
     refuse(is_text && vocab_size, "vocab_size",
            "a text has as many tokens as different characters: leave it out, or set format=tokens");
     refuse(is_text && !tokenizer.empty(), "tokenizer",
            "a text is trained on by its characters: make tokens of it with `ddpxx tokenize`, and set "
            "format=tokens, or leave the tokenizer out");
-    refuse(!is_text && text.max_bytes != 0, "max_bytes",
-           "a file of tokens is used as a whole: set it to 0, or set format=text");
-    refuse(!is_text && text.truncate != 1.0, "truncate",
-           "a file of tokens is used as a whole: set it to 1, or set format=text");
+    refuse(!is_text && text.max_bytes != 0, "max_bytes", "tokens are used as a whole: set it to 0, or set format=text");
+    refuse(!is_text && text.truncate != 1.0, "truncate", "tokens are used as a whole: set it to 1, or set format=text");
     refuse(!val_path.empty() && split == "random", "split",
            "split=random takes validation samples out of data.path, but data.val_path names a text for "
            "validation: leave out one of the two");

@@ -21,14 +21,28 @@ namespace {
 
 class Tokens : public testing::Test {
  protected:
-  /// A file as numpy's tofile() writes an array of uint16.
-  std::string file(const std::vector<int>& ids, const std::string& behind = {}) const {
+  /// The bytes of numbers in little-endian order, as numpy's tofile() writes an array of them.
+  static std::string numbers(const std::vector<int>& ids, int bytes_each) {
     std::string bytes;
-    for (const int id : ids) {
-      bytes += static_cast<char>(id & 0xFF);
-      bytes += static_cast<char>(id >> 8);
-    }
-    return folder_.file("train.bin", bytes + behind);
+    for (const int id : ids)
+      for (int byte = 0; byte < bytes_each; ++byte) bytes += static_cast<char>(std::int64_t{id} >> (8 * byte));
+    return bytes;
+  }
+  /// `count` numbers that have a distance of `step`, from 0 on.
+  static std::vector<int> every(int step, int count) {
+    std::vector<int> ids;
+    for (int i = 0; i < count; ++i) ids.push_back(i * step);
+    return ids;
+  }
+  /// The header that llm.c's data/data_common.py writes in front of this many tokens.
+  static std::string header(int num_tokens, int magic, int version) {
+    auto bytes = numbers({magic, version, num_tokens}, 4);
+    bytes.resize(1024);
+    return bytes;
+  }
+  /// A file of 16-bit ids.
+  std::string file(const std::vector<int>& ids, const std::string& behind = {}) const {
+    return folder_.file("train.bin", numbers(ids, 2) + behind);
   }
   static void expect_error(const TokenDatasetConfig& config, const std::string& sentence) {
     try {
@@ -56,7 +70,12 @@ TEST_F(Tokens, AreReadAsUnsignedNumbersAndShiftedByOne) {
 }
 
 TEST_F(Tokens, OfAWrongFileAreDataErrors) {
-  expect_error({.path = file({1, 2, 3}, "x"), .block_size = 2, .vocab_size = 8}, "has 7 bytes, an odd number");
+  expect_error({.path = file({1, 2, 3}, "x"), .block_size = 2, .vocab_size = 8},
+               "has 7 bytes, which is no multiple of 2");
+  expect_error(
+      {.path = file({1, 2, 3}), .block_size = 2, .vocab_size = 65537},
+      "has 6 bytes, which is no multiple of 4: it is not a file of 32-bit tokens, or it was cut off; files of at "
+      "most 65536 different tokens have 16-bit ids");
   expect_error({.path = file({1, 2}), .block_size = 2, .vocab_size = 8}, "has 2, and a sample takes block_size tokens");
   expect_error({.path = file({}), .block_size = 2, .vocab_size = 8}, "has 0, and a sample");
   expect_error({.path = file({1, 2, 8, 3}), .block_size = 2, .vocab_size = 8}, "token 2 of ");
@@ -79,15 +98,93 @@ TEST_F(Tokens, AreNotWhatFilesOfOtherFormatsHold) {
   while (text.size() < 4'000'000) text += text;
   for (const std::size_t cut : {0U, 7U})  // 7: the checked part ends within a character
     expect(std::string(cut, 'x') + text + std::string(cut, 'x'), "it holds text: make tokens of it with");
-  const auto numbers = [](int bytes_each, std::int64_t step) {
-    std::string written;
-    for (std::int64_t i = 0; i < 100; ++i)
-      for (int byte = 0; byte < bytes_each; ++byte) written += static_cast<char>(i * step >> (8 * byte));
-    return written;
+  const auto ids = every(499, 100);
+  expect(numbers(ids, 4), "it looks like 32-bit numbers");
+  expect(numbers(ids, 4), "set vocab_size, which is 50304, to the number of tokens of the tokenizer");
+  expect(numbers(ids, 8), "it looks like 32-bit numbers");  // np.int64
+  expect(numbers(every(1999, 100), 4), "it looks like 32-bit numbers", 65536);
+}
+
+TEST_F(Tokens, AreNotWhatFilesOfOtherFormatsHoldWhereTheyHave32Bits) {
+  constexpr std::int64_t kTokens = 128256;
+  const auto expect = [&](const std::string& bytes, const std::string& sentence) {
+    expect_error({.path = folder_.file("other", bytes), .block_size = 2, .vocab_size = kTokens}, sentence);
   };
-  expect(numbers(4, 499), "it looks like 32-bit numbers");
-  expect(numbers(8, 499), "it looks like 32-bit numbers");  // np.int64
-  expect(numbers(4, 1999), "it looks like 32-bit numbers", 65536);
+  expect("\x93NUMPY\x01" + std::string(1, '\0') + "v{'descr': '<u4'} ", "by array.astype(numpy.uint32).tofile");
+  for (int letters = 200; letters < 204; ++letters)  // whatever the rest of the length by 4
+    expect(std::string(static_cast<std::size_t>(letters), 'a'), "is not a file of 32-bit tokens: it holds text");
+  for (const int count : {100, 101})
+    expect(numbers(every(499, count), 2),
+           "it looks like 16-bit numbers, since most of its 32-bit numbers are not below "
+           "vocab_size; files of at most 65536 different tokens have 16-bit ids");
+  expect(numbers(every(1000, 100), 8), "it looks like 64-bit numbers");
+  expect(numbers({1, kTokens, 2}, 4), "token 1 of ");
+  expect(numbers({1, -1, 2}, 4), " is 4294967295, and vocab_size=128256 has the ids below that");
+}
+
+TEST_F(Tokens, OfMoreThan65536KindsAreReadAs32BitNumbers) {
+  const auto ids = every(1277, 100);
+  const TokenDataset dataset{
+      {.path = folder_.file("train.bin", numbers(ids, 4)), .block_size = 70, .vocab_size = 128256}};
+  EXPECT_EQ(dataset.describe(), "Data has 100 tokens, of 128256 different.");
+  const auto batch = dataset.batch(std::array<std::int64_t, 2>{29, 0});
+  const auto expected = torch::tensor(ids, at::kLong);
+  EXPECT_TRUE(at::equal(batch.inputs, at::stack({expected.narrow(0, 29, 70), expected.narrow(0, 0, 70)})));
+  EXPECT_TRUE(at::equal(batch.targets, at::stack({expected.narrow(0, 30, 70), expected.narrow(0, 1, 70)})));
+}
+
+TEST_F(Tokens, OfSeveralFilesAreOneSequence) {
+  folder_.file("d/train_2.bin", numbers({5, 6, 7}, 2));
+  folder_.file("d/train_10.bin", numbers({3}, 2));
+  folder_.file("d/train_11.bin", "");
+  folder_.file("d/train_1.bin", numbers({0, 1, 2}, 2));
+  folder_.file("d/notes.txt", "The files with the ending .bin hold tokens.");
+  const auto expected = torch::tensor({0, 1, 2, 3, 5, 6, 7}, at::kLong);
+  for (const auto& path : {folder_ / "d", folder_ / "d/train_*.bin", folder_ / "?/train*"}) {
+    const TokenDataset dataset{{.path = path.string(), .block_size = 4, .vocab_size = 8}};
+    EXPECT_EQ(dataset.describe(), "Data has 7 tokens in 4 files, of 8 different.");
+    ASSERT_EQ(dataset.size(), 3);
+    for (std::int64_t i = 0; i < dataset.size(); ++i) {
+      const auto batch = dataset.batch(std::array{i});
+      EXPECT_TRUE(at::equal(batch.inputs[0], expected.narrow(0, i, 4))) << path << ' ' << i;
+      EXPECT_TRUE(at::equal(batch.targets[0], expected.narrow(0, i + 1, 4))) << path << ' ' << i;
+    }
+  }
+  const auto recorded = [&] {
+    return TokenDataset{{.path = (folder_ / "d").string(), .block_size = 4, .vocab_size = 9}}.recorded().front().value;
+  };
+  const auto before = recorded();
+  EXPECT_EQ(before.find("7 tokens in 4 files, CRC-32C of both ends "), 0U) << before;
+  folder_.file("d/train_10.bin", numbers({4}, 2));
+  EXPECT_NE(recorded(), before) << "a file in the middle has other tokens";
+  folder_.file("d/train_10.bin", numbers({9}, 2));
+  expect_error({.path = (folder_ / "d").string(), .block_size = 4, .vocab_size = 9},
+               "token 0 of " + (folder_ / "d/train_10.bin").string());
+  folder_.file("texts/notes.txt", "words");
+  expect_error({.path = (folder_ / "texts").string()}, "no file with the ending .bin below ");
+  expect_error({.path = (folder_ / "d/val*").string()}, "no file matches ");
+}
+
+TEST_F(Tokens, MayStandBehindTheHeaderOfLlmC) {
+  const std::vector<int> ids{7, 8, 9};
+  const auto expect = [&](const std::string& bytes, std::int64_t vocab_size) {
+    const TokenDataset dataset{{.path = folder_.file("t.bin", bytes), .block_size = 2, .vocab_size = vocab_size}};
+    EXPECT_EQ(dataset.num_tokens(), 3);
+    EXPECT_TRUE(at::equal(dataset.batch(std::array<std::int64_t, 1>{0}).targets[0], torch::tensor({8, 9}, at::kLong)));
+  };
+  constexpr std::int64_t kShort = 50304, kLong = 128256;
+  const auto of_gpt2 = header(3, 20240520, 1) + numbers(ids, 2), of_llama = header(3, 20240801, 7) + numbers(ids, 4);
+  expect(of_gpt2, kShort);
+  expect(of_llama, kLong);
+  const auto refuse = [&](const std::string& bytes, std::int64_t vocab_size, const std::string& sentence) {
+    expect_error({.path = folder_.file("t.bin", bytes), .block_size = 2, .vocab_size = vocab_size}, sentence);
+  };
+  refuse(of_gpt2, kLong, "begins with a header of llm.c for 16-bit ids; files of at most 65536 different tokens have");
+  refuse(of_llama, kShort,
+         "begins with a header of llm.c for 32-bit ids; files of at most 65536 different tokens have");
+  refuse(of_gpt2.substr(0, 1029), kShort, "for 3 tokens of 2 bytes, and 5 bytes follow: the file was cut off");
+  refuse(header(-1, 20240801, 7), kLong, "for -1 tokens of 4 bytes, and 0 bytes follow");
+  refuse(header(3, 20240520, 2) + numbers(ids, 2), kShort, "begins with a header of llm.c of version 2, which is not");
 }
 
 TEST_F(Tokens, OfFewKindsOrOfAShortFileAreAccepted) {
@@ -149,6 +246,7 @@ TEST_F(Tokens, AreRecordedByTheirNumberAndAChecksum) {
     return TokenDataset{{.path = file(ids), .block_size = 1, .vocab_size = 9}}.recorded().front().value;
   };
   const auto first = recorded({1, 2, 3});
+  EXPECT_EQ(first, "3 tokens, CRC-32C of both ends 36a587be") << "snapshots have recorded this text";
   EXPECT_EQ(recorded({1, 2, 3}), first);
   EXPECT_NE(recorded({1, 2, 4}), first);
   EXPECT_NE(recorded({1, 2, 3, 1}), first);

@@ -9,6 +9,7 @@
 #include <regex>
 #include <string>
 #include <sys/socket.h>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -134,14 +135,13 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
   const auto beyond = alone(small);
   EXPECT_EQ(beyond.code, 3);
   EXPECT_THAT(beyond.err, HasSubstr("and vocab_size=256 has the ids below that"));
-  for (const auto& path : {std::string{"s3://bucket/train.bin"}, folder_.path().string(), (folder_ / "*.bin").string()})
-    for (const char* field : {"data.path=", "data.val_path="}) {
-      auto several = data;
-      several.push_back(field + path);
-      const auto refused = alone(several);
-      EXPECT_EQ(refused.code, 2) << refused.err;
-      EXPECT_THAT(refused.err, HasSubstr("tokens are one file of this machine: copy it first"));
-    }
+  for (const char* field : {"data.path=", "data.val_path="}) {
+    auto stored = data;
+    stored.push_back(field + std::string{"s3://bucket/train.bin"});
+    const auto refused = alone(stored);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("tokens are files of this machine: copy them first"));
+  }
   EXPECT_THAT(alone({"data.vocab_size=256"}).err, HasSubstr("leave it out, or set format=tokens"));
   for (const auto& [setting, remedy] :
        {std::pair{"data.max_bytes=1000", "set it to 0"}, std::pair{"data.truncate=0.5", "set it to 1"}}) {
@@ -149,7 +149,48 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
     cut.push_back(setting);
     const auto refused = alone(cut);
     EXPECT_EQ(refused.code, 2) << refused.err;
-    EXPECT_THAT(refused.err, HasSubstr("a file of tokens is used as a whole: " + std::string{remedy}));
+    EXPECT_THAT(refused.err, HasSubstr("tokens are used as a whole: " + std::string{remedy}));
+  }
+}
+
+TEST_F(Mingpt, TrainsOnSeveralFilesOfMoreThan65536Tokens) {
+  const auto tokens = [](int count) {
+    std::string bytes;
+    for (int i = 0; i < count; ++i) bytes += {static_cast<char>(i * i % 7), '\0', static_cast<char>(i % 5 == 0), '\0'};
+    return bytes;
+  };
+  folder_.file("data/train_1.bin", tokens(300));
+  folder_.file("data/train_2.bin", tokens(200));
+  folder_.file("data/val.bin", tokens(100));
+  const auto place = (folder_ / "run").string(), folder = (folder_ / "data").string();
+  Words words{"data.path=" + folder + "/train_*.bin",
+              "data.val_path=" + folder + "/val.bin",
+              "data.format=tokens",
+              "data.vocab_size=65600",
+              "data.block_size=16",
+              "model.n_layer=1",
+              "model.n_head=2",
+              "model.n_embd=8",
+              "training.max_steps=1",
+              "training.save_dir=" + place};
+  const auto trained = alone(words);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("Data has 500 tokens in 2 files, of 65600 different."));
+
+  folder_.file("data/train_3.bin", tokens(100));
+  words.push_back("training.max_steps=2");
+  const auto more = alone(words);
+  EXPECT_EQ(more.code, 4) << more.err;
+  EXPECT_THAT(more.err, HasSubstr("500 tokens in 2 files"));
+  const auto train = folder + "/train_1.bin", val = folder + "/val.bin";
+  for (const auto& [path, val_path, both] :
+       {std::tuple{folder, val, val}, std::tuple{train, folder, train}, std::tuple{folder, folder + '/', train}}) {
+    auto mixed = words;
+    mixed.insert(mixed.end(), {"data.path=" + path, "data.val_path=" + val_path});
+    const auto refused = alone(mixed);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("both name "), HasSubstr(std::filesystem::path{both}.filename().string() +
+                                                                      ": name the files of each alone")));
   }
 }
 
