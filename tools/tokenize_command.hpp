@@ -7,7 +7,6 @@
 #include <deque>
 #include <filesystem>
 #include <iostream>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +23,7 @@
 #include <ddpxx/data/data_files.hpp>
 #include <ddpxx/data/plain_text.hpp>
 #include <ddpxx/data/text_files.hpp>
+#include <ddpxx/data/token_format.hpp>
 #include <ddpxx/data/tokenizer.hpp>
 #include <ddpxx/data/utf8.hpp>
 #include <ddpxx/launch/sweep/shell_word.hpp>
@@ -70,14 +70,17 @@ struct TokenizeArguments {
   }
 };
 
-/// A file of tokens as 16-bit numbers, under a temporary name until it is published.
-class TokenFile {
+/// A new file of the ids of `vocab_size` different tokens, under a temporary name until it is published.
+class TokenWriter {
  public:
-  explicit TokenFile(const std::filesystem::path& path) : path_{path}, temporary_{path} {}
+  TokenWriter(const std::filesystem::path& path, std::int64_t vocab_size)
+      : path_{path}, temporary_{path}, id_bytes_{ddpxx::detail::id_bytes(vocab_size)} {}
 
   void append(std::span<const std::int64_t> ids) {
-    numbers_.assign(ids.begin(), ids.end());
-    temporary_.file().write(std::as_bytes(std::span{numbers_}));
+    if (id_bytes_ == 2)
+      write(std::vector<std::uint16_t>(ids.begin(), ids.end()));
+    else
+      write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
     count_ += std::ssize(ids);
   }
   const std::filesystem::path& path() const noexcept { return path_; }
@@ -92,9 +95,14 @@ class TokenFile {
   }
 
  private:
+  template <class Id>
+  void write(const std::vector<Id>& ids) {
+    temporary_.file().write(std::as_bytes(std::span{ids}));
+  }
+
   std::filesystem::path path_;
   ddpxx::detail::TemporaryFile temporary_;
-  std::vector<std::uint16_t> numbers_;
+  std::int64_t id_bytes_;
   std::int64_t count_ = 0;
 };
 
@@ -103,8 +111,8 @@ class TokenFile {
 /// is put behind each file, is one.
 /// Errors  `data`, naming the file, if it cannot be read or tokenized, or holds no text.
 inline void write_tokens(const std::vector<std::string>& files, std::uintmax_t train_bytes,
-                         const ddpxx::Tokenizer& tokenizer, std::optional<std::int64_t> end, TokenFile& train,
-                         TokenFile* val) {
+                         const ddpxx::Tokenizer& tokenizer, std::optional<std::int64_t> end, TokenWriter& train,
+                         TokenWriter* val) {
   std::uintmax_t begin = 0;  // offset of the file in the joined text
   for (const auto& name : files) {
     const auto text = ddpxx::read_file(name, ddpxx::Errc::data);
@@ -133,12 +141,6 @@ inline void tokenize_command(int argc, char** argv) {
   const auto arguments = ddpxx::parse_config<TokenizeArguments>(
       argc, argv, {.program = "ddpxx tokenize", .argument_numbers = argument_numbers(2, argc)});
   const ddpxx::Tokenizer tokenizer{arguments.tokenizer};
-  constexpr std::int64_t kMaxSize = std::int64_t{std::numeric_limits<std::uint16_t>::max()} + 1;
-  if (tokenizer.size() > kMaxSize)
-    throw ddpxx::Error{ddpxx::Errc::config, "the tokenizer " + arguments.tokenizer + " has " +
-                                                std::to_string(tokenizer.size()) +
-                                                " tokens, and the files hold 16-bit numbers: use one with at most " +
-                                                std::to_string(kMaxSize)};
   std::optional<std::int64_t> end;
   if (!arguments.end_of_text.empty()) {
     end = tokenizer.find_added(arguments.end_of_text);
@@ -169,9 +171,9 @@ inline void tokenize_command(int argc, char** argv) {
                                                 " is from an earlier call, and val_fraction=0 makes none: "
                                                 "remove it, or choose another folder"};
   for (const auto& path : {train, val}) ddpxx::detail::TemporaryFile::sweep_beside(path, folder);
-  std::deque<TokenFile> written;
-  written.emplace_back(train);
-  if (has_val) written.emplace_back(val);
+  std::deque<TokenWriter> written;
+  written.emplace_back(train, tokenizer.size());
+  if (has_val) written.emplace_back(val, tokenizer.size());
   write_tokens(files, train_bytes, tokenizer, end, written.front(), has_val ? &written.back() : nullptr);
   // Both files are whole and on the disk before either replaces an older one: a new one never lies beside an old one.
   for (auto& file : written) {

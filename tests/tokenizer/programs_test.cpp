@@ -35,9 +35,10 @@ class TokenizePrograms : public testing::Test {
     words.insert(words.begin(), program_folder() + "/mingpt");
     return StartedProgram{words}.wait();
   }
-  Tokens written(const char* name) const {
+  template <class Id = std::uint16_t>
+  std::vector<Id> written(const char* name) const {
     const auto bytes = read_file(folder_ / "out" / name, Errc::data);
-    Tokens tokens(bytes.size() / 2);
+    std::vector<Id> tokens(bytes.size() / sizeof(Id));
     std::memcpy(tokens.data(), bytes.data(), bytes.size());
     return tokens;
   }
@@ -149,9 +150,17 @@ TEST_F(TokenizePrograms, RefuseWhatCannotBeTokenized) {
     {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})");
   const auto many = folder_.file("many.txt", std::string(60, 'a'));
   expect({many, "tokenizer=" + folder_.file("slow.json", slow.dump())}, 3, "text=" + many);
+}
+
+TEST_F(TokenizePrograms, WriteTheTokensOfALargeTokenizerAs32BitNumbers) {
   auto large = small_tokenizer();
   large["model"]["vocab"]["abc"] = 65536;
-  expect({text, "tokenizer=" + folder_.file("large.json", large.dump())}, 2, "65537 tokens, and the files hold 16-bit");
+  large["model"]["merges"].push_back("ab c");
+  const auto run = tokenize(
+      {folder_.file("a.txt", "abc ab"), "val_fraction=0", "tokenizer=" + folder_.file("large.json", large.dump())});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(written<std::uint32_t>("train.bin"), (std::vector<std::uint32_t>{65536, ' ', kAb, kEnd}));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("train.bin: 4 tokens\n"), HasSubstr("data.vocab_size=65537\n")));
 }
 
 TEST_F(TokenizePrograms, MingptTrainsOnTheTokensAndGeneratesText) {
