@@ -893,7 +893,7 @@ TEST(DdpxxRun, SaysThatTheCauseIsProbablyOnAnotherMachineWhenAllItsRanksHaveLost
 TEST(DdpxxRun, ReportsTheLastStepOfARankThatWasKilled) {
   // The first bytes of the memory are the number of the step.
   const std::string script =
-      "[ -z \"$DDPXX_PROGRESS\" ] || printf '\\7' 1<>/proc/self/fd/${DDPXX_PROGRESS%%:*}; kill -9 $$";
+      "[ -z \"$DDPXX_PROGRESS_2\" ] || printf '\\7' 1<>/proc/self/fd/${DDPXX_PROGRESS_2%%:*}; kill -9 $$";
   const auto run = ddpxx_run({"/bin/bash", "-c", script});
   EXPECT_THAT(run.err, AllOf(HasSubstr("  last step : 7\n"), Not(HasSubstr("  collective: "))));
   EXPECT_THAT(ddpxx_run({"/bin/bash", "-c", "kill -9 $$"}).err, Not(HasSubstr("  last step : ")));

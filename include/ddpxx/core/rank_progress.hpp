@@ -83,8 +83,10 @@ class RankProgress {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "two processes use it");
 
-/// Names the memory that a launcher shares with a rank; see `inherited_descriptor`.
-inline constexpr const char* kProgressVariable = "DDPXX_PROGRESS";
+/// Names the memory that a launcher shares with a rank; see `inherited_descriptor`. The number is that of the layout of
+/// RankProgress: a program and a launcher of two versions with different layouts share no memory.
+inline constexpr const char* kProgressVariable = "DDPXX_PROGRESS_2";
+static_assert(sizeof(RankProgress) == 40, "give another layout another number in kProgressVariable");
 
 namespace detail {
 
