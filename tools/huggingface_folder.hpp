@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <ddpxx/config/choose_recorded.hpp>
+#include <ddpxx/config/codec.hpp>
 #include <ddpxx/config/number_text.hpp>
 #include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/text.hpp>
@@ -59,6 +60,7 @@ inline ddpxx::Snapshot read(const std::filesystem::path& folder) {
   add("model.n_embd", std::to_string(width));
   add("model.dropout", ddpxx::real_text(config.dropout));
   add("model.tied_head", config.tied_head ? "true" : "false");
+  if (config.gelu) add("model.gelu", ddpxx::ConfigCodec<ddpxx::GELUForm>::print(*config.gelu));
   add("data.format", ddpxx::yaml_quoted("tokens"));
   add("data.path", ddpxx::yaml_quoted(folder.string()));  // a run needs one; training names its tokens instead
   add("data.vocab_size", std::to_string(vocab_size));

@@ -91,6 +91,28 @@ TEST_F(HuggingFace, AFileWithoutBiasesHasZerosInTheirPlaces) {
   EXPECT_THROW(gpt2_from_huggingface(file, parameters), Error) << "only some of the biases are there";
 }
 
+TEST_F(HuggingFace, AModelWithoutBiasesAndWithExactGELUIsAFolderForPython) {
+  torch::manual_seed(3);
+  const GPT2Description description{
+      .config = {.n_layer = 2, .n_head = 4, .n_embd = 32, .bias = false, .gelu = GELUForm::exact},
+      .vocab_size = 300,
+      .block_size = 24};
+  GPT gpt{description.config, description.vocab_size, description.block_size};
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : gpt.parameters()) parameter.normal_(0.0, 0.3);
+  }
+  const TemporaryFolder work;
+  std::filesystem::create_directory(work / "folder");
+  write_safetensors(work / "folder/model.safetensors", gpt2_to_huggingface(parameters_by_name(gpt)),
+                    {{"format", "pt"}});
+  write_file_atomic(work / "folder/config.json", gpt2_config_json(description));
+  run_python("../interop/huggingface.py",
+             {"logits", (work / "folder").string(), (work / "logits.safetensors").string()});
+  EXPECT_LT(distance(gpt, work / "logits.safetensors"), kTolerance);
+  EXPECT_LT(distance(*pretrained(work / "folder"), work / "logits.safetensors"), kTolerance);
+}
+
 /// A file of tokens below 299.
 std::string some_tokens() {
   std::string tokens;
@@ -161,6 +183,7 @@ TEST_F(HuggingFace, RefusesModelsThatGptDoesNotCompute) {
     return error_of([&] { read_gpt2_config(json.dump()); });
   };
   EXPECT_EQ(refused("use_cache", false), "no error");
+  EXPECT_EQ(refused("activation_function", "gelu"), "no error");
   EXPECT_THAT(refused("model_type", "llama"), HasSubstr("model_type=\"llama\": GPT computes with \"gpt2\""));
   EXPECT_THAT(refused("activation_function", "relu"), HasSubstr("activation_function=\"relu\""));
   EXPECT_THAT(refused("n_inner", 64), HasSubstr("n_inner=64: GPT computes with 128"));

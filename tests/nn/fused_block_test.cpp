@@ -234,6 +234,8 @@ TEST_P(OneFusedBlock, RefusesWhatItCannotCompute) {
     EXPECT_FALSE(fused_block_runs(all[0], parameters_of(wrong), 2)) << "the type of tensor " << i;
     wrong[i] = at::ones({all[i].size(0) + 8, 3});
     EXPECT_FALSE(fused_block_runs(all[0], parameters_of(wrong), 2)) << "the sizes of tensor " << i;
+    wrong[i].reset();
+    EXPECT_FALSE(fused_block_runs(all[0], parameters_of(wrong), 2)) << "no tensor " << i << ", such as a bias";
   }
   auto strided = all;
   strided[5] = all[5].detach().t();

@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <torch/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/error.hpp>
@@ -20,6 +22,7 @@
 #include <ddpxx/nn/evaluation_mode.hpp>
 #include <ddpxx/nn/generate.hpp>
 #include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/nn/key_value_cache.hpp>
 #include <ddpxx/nn/make_model.hpp>
 
@@ -256,6 +259,70 @@ TEST(GPT, ATiedHeadIsOneParameterWithTheTokenEmbedding) {
 TEST(GPT, GPT2WithATiedHeadHas124MillionParameters) {
   constexpr std::int64_t kPadded = 50304, kLength = 1024;
   EXPECT_EQ(GPT::count_parameters({.model_type = "gpt2", .tied_head = true}, kPadded, kLength), 124'475'904);
+}
+
+TEST(GPT, WithoutBiasesHasAllOtherParameters) {
+  for (const auto layout : kLayouts) {
+    auto config = small(layout);
+    config.dropout = 0;
+    auto expected = names(GPT{config, kVocabulary, kBlock});
+    const auto count = std::erase_if(expected, [](const auto& name) { return name.ends_with("bias"); });
+    EXPECT_EQ(count, 2 * (layout == GPTLayout::gpt2 ? 6U : 7U) + 1U);
+    config.bias = false;
+    GPT gpt{config, kVocabulary, kBlock};
+    EXPECT_EQ(names(gpt), expected);
+    std::int64_t numbers = 0;
+    for (const auto& item : gpt.named_parameters()) {
+      numbers += item.value().numel();
+      if (item.value().dim() == 1) EXPECT_FALSE(gpt.decays(item.key(), item.value())) << item.key();
+    }
+    EXPECT_EQ(GPT::count_parameters(config, kVocabulary, kBlock), static_cast<double>(numbers));
+
+    const auto ids = some_ids(9);
+    const auto copy = std::dynamic_pointer_cast<GPT>(gpt.clone());
+    EXPECT_EQ(names(*copy), expected);
+    EXPECT_TRUE(at::equal(copy->logits(run, ids), gpt.logits(run, ids)));
+    config.bias = true;
+    GPT with_zeros{config, kVocabulary, kBlock};
+    load_gpt2(with_zeros, parameters_by_name(gpt));
+    EXPECT_TRUE(at::allclose(with_zeros.logits(run, ids), gpt.logits(run, ids), 1e-5, 1e-6));
+    EXPECT_THAT(error_of([&] { load_gpt2(gpt, parameters_by_name(with_zeros)); }),
+                testing::EndsWith("the weights of this GPT:\n  biases: only in the file, and this model has none: set "
+                                  "bias=true"));
+  }
+}
+
+TEST(GPT, WithoutBiasesIsNotFused) {
+  EXPECT_EQ(
+      error_of([] {
+        GPT{{.bias = false, .fused = true}, kVocabulary, kBlock};
+      }),
+      "model.fused: the fused operations add biases, and bias=false leaves them out: set fused=false, or bias=true");
+}
+
+TEST(GPT, HasTheGELUOfItsLayoutUnlessAnotherIsSet) {
+  for (const auto layout : kLayouts)
+    for (const bool fused : {false, true}) {
+      const auto logits = [&](std::optional<GELUForm> gelu, bool in_kernels) {
+        at::manual_seed(4);
+        auto config = small(layout);
+        config.dropout = 0;
+        config.gelu = gelu;
+        config.fused = in_kernels;
+        GPT gpt{config, kVocabulary, kBlock};
+        const c10::NoGradGuard no_grad;
+        for (auto& parameter : gpt.parameters())
+          if (parameter.dim() == 2) parameter.mul_(3);  // inputs of GELU for which its forms differ
+        return gpt.logits(run, some_ids(kBlock));
+      };
+      const auto distance = [](const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); };
+      const auto own = layout == GPTLayout::gpt2 ? GELUForm::tanh : GELUForm::exact;
+      const auto other = layout == GPTLayout::gpt2 ? GELUForm::exact : GELUForm::tanh;
+      EXPECT_TRUE(at::equal(logits({}, fused), logits(own, fused)));
+      EXPECT_LT(distance(logits(own, fused), logits(own, false)), 2e-5);
+      EXPECT_LT(distance(logits(other, fused), logits(other, false)), 2e-5);
+      EXPECT_GT(distance(logits(own, fused), logits(other, fused)), 2e-4);
+    }
 }
 
 TEST(MakeModel, DrawsWeightsThatDependOnTheSeedAlone) {

@@ -34,6 +34,8 @@ DEFAULTS = {
     "model.model_type": "gpt-nano",  # or baby, nanoGPT's config/train_shakespeare_char.py
     "model.layout": "gpt2",
     "model.dropout": 0.1,
+    "model.bias": True,  # of the linear layers in blocks and of all norms; nanoGPT's default is false
+    "model.gelu": "",  # tanh or exact; "" is the layout's own: tanh for gpt2, exact for mingpt_ddp
     "model.tied_head": False,  # the head shares the weight of the token embedding, as in nanoGPT
     "optimizer.learning_rate": 3e-4,
     "optimizer.weight_decay": 0.1,
@@ -157,15 +159,15 @@ def load_data(settings):
 
 
 class Attention(nn.Module):
-    def __init__(self, gpt2, width, heads, dropout):
+    def __init__(self, gpt2, width, heads, dropout, bias):
         super().__init__()
         self.heads, self.dropout = heads, dropout
         if gpt2:
-            self.c_attn = nn.Linear(width, 3 * width)
+            self.c_attn = nn.Linear(width, 3 * width, bias=bias)
         else:
             # Holds the parameters; forward computes the attention itself.
-            self.attn = nn.MultiheadAttention(width, heads)
-        self.c_proj = nn.Linear(width, width)
+            self.attn = nn.MultiheadAttention(width, heads, bias=bias)
+        self.c_proj = nn.Linear(width, width, bias=bias)
 
     def forward(self, x):
         batch, length, width = x.shape
@@ -180,10 +182,10 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, gpt2, width, dropout):
+    def __init__(self, gpt2, width, dropout, bias, gelu):
         super().__init__()
-        self.gelu, self.dropout = "tanh" if gpt2 else "none", dropout
-        self.parts = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.gelu, self.dropout = "none" if gelu == "exact" else "tanh", dropout
+        self.parts = nn.Linear(width, 4 * width, bias=bias), nn.Linear(4 * width, width, bias=bias)
         for name, part in zip(("c_fc", "c_proj") if gpt2 else ("0", "2"), self.parts):
             self.add_module(name, part)
 
@@ -193,11 +195,13 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, gpt2, width, heads, dropout, recompute):
+    def __init__(self, settings, width, heads):
         super().__init__()
-        self.recompute = recompute
-        self.parts = (nn.LayerNorm(width), Attention(gpt2, width, heads, dropout), nn.LayerNorm(width),
-                      FeedForward(gpt2, width, dropout))
+        self.recompute = settings["recompute"]
+        gpt2, dropout, bias = settings["model.layout"] == "gpt2", settings["model.dropout"], settings["model.bias"]
+        gelu = settings["model.gelu"] or ("tanh" if gpt2 else "exact")
+        self.parts = (nn.LayerNorm(width, bias=bias), Attention(gpt2, width, heads, dropout, bias),
+                      nn.LayerNorm(width, bias=bias), FeedForward(gpt2, width, dropout, bias, gelu))
         for name, part in zip(("ln_1", "attn", "ln_2", "mlp") if gpt2 else ("ln1", "attn", "ln2", "mlp"), self.parts):
             self.add_module(name, part)
 
@@ -216,9 +220,8 @@ class GPT(nn.Module):
         layers, heads, width = PRESETS[settings["model.model_type"]]
         gpt2, length = settings["model.layout"] == "gpt2", settings["data.block_size"]
         self.dropout = settings["model.dropout"]
-        tokens, norm = nn.Embedding(vocab_size, width), nn.LayerNorm(width)
-        blocks = nn.ModuleList(
-            Block(gpt2, width, heads, self.dropout, settings["recompute"]) for _ in range(layers))
+        tokens, norm = nn.Embedding(vocab_size, width), nn.LayerNorm(width, bias=settings["model.bias"])
+        blocks = nn.ModuleList(Block(settings, width, heads) for _ in range(layers))
         head = nn.Linear(width, vocab_size, bias=False)
         if settings["model.tied_head"]:
             head.weight = tokens.weight

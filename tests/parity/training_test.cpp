@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -46,8 +47,9 @@ class Parity : public testing::Test {
 
   std::shared_ptr<GPT> model(GPTLayout layout) const {
     at::manual_seed(kSeed);
-    return std::make_shared<GPT>(GPTConfig{.dropout = 0.0, .layout = layout, .tied_head = tied_head_},
-                                 text_->vocab_size(), text_->block_size());
+    return std::make_shared<GPT>(
+        GPTConfig{.dropout = 0.0, .layout = layout, .bias = bias_, .gelu = gelu_, .tied_head = tied_head_},
+        text_->vocab_size(), text_->block_size());
   }
 
   Train trainer(Group& group, GPTLayout layout, TrainingConfig training) const {
@@ -76,6 +78,10 @@ class Parity : public testing::Test {
          "data.block_size=" + std::to_string(config_.block_size), "data.train_split=" + std::to_string(kTrainSplit),
          "data.batch_size=" + std::to_string(kGlobalBatch / world_size), "model.dropout=0",
          std::string{"model.layout="} + (layout == GPTLayout::gpt2 ? "gpt2" : "mingpt_ddp"),
+         std::string{"model.bias="} + (bias_ ? "true" : "false"),
+         std::string{"model.gelu="} + (!gelu_                     ? ""
+                                       : *gelu_ == GELUForm::tanh ? "tanh"
+                                                                  : "exact"),
          std::string{"model.tied_head="} + (tied_head_ ? "true" : "false"), "optimizer.learning_rate=1e-3",
          "training.seed=" + std::to_string(kSeed), "training.max_steps=" + std::to_string(kSteps),
          "world_size=" + std::to_string(world_size), "weights=" + (folder_ / "weights.safetensors").string(), task});
@@ -146,6 +152,8 @@ class Parity : public testing::Test {
     });
   }
 
+  bool bias_ = true;
+  std::optional<GELUForm> gelu_ = {};
   bool tied_head_ = false;
   TemporaryFolder folder_;
   CharDatasetConfig config_{.path = "/usr/include/c++", .block_size = 64, .max_bytes = 20'000};
@@ -177,6 +185,12 @@ TEST_P(ParityOfLayout, GradientsOfFourRanksAreThoseOfPythonButForTheOrderOfTheSu
 
 TEST_P(ParityOfLayout, ATiedHeadHasTheLogitsAndGradientsOfPythonBitForBit) {
   tied_head_ = true;
+  expect_logits_and_gradients_of_python(GetParam());
+}
+
+TEST_P(ParityOfLayout, WithoutBiasesAndWithTheOtherGELUHasTheLogitsAndGradientsOfPythonBitForBit) {
+  bias_ = false;
+  gelu_ = GetParam() == GPTLayout::gpt2 ? GELUForm::exact : GELUForm::tanh;
   expect_logits_and_gradients_of_python(GetParam());
 }
 

@@ -25,6 +25,13 @@
 
 namespace ddpxx {
 
+namespace detail {
+
+/// The biases of the linear layers in a GPT's blocks, and of its layer norms.
+inline Bias biases_of(const GPTConfig& config) { return config.bias ? Bias::zero : Bias::none; }
+
+}  // namespace detail
+
 /// Fused causal attention. With a cache, the tokens are new ones behind those in the cache: they attend to these as
 /// well, and are added to them.
 ///
@@ -48,11 +55,11 @@ inline at::Tensor causal_attention(const at::Tensor& queries_BTC, const at::Tens
 /// The projections of torch.nn.MultiheadAttention, with its parameter names and its initialisation of `in_proj`.
 class MultiheadProjections : public torch::nn::Module {
  public:
-  explicit MultiheadProjections(std::int64_t width) {
+  MultiheadProjections(std::int64_t width, Bias bias) {
     const double bound = std::sqrt(6.0 / static_cast<double>(width + 3 * width));  // Xavier, uniform
     weight_ = register_parameter("in_proj_weight", at::empty({3 * width, width}).uniform_(-bound, bound));
-    bias_ = register_parameter("in_proj_bias", at::zeros({3 * width}));
-    out_ = register_module("out_proj", std::make_shared<Linear>(width, width, 0.02));
+    if (bias == Bias::zero) bias_ = register_parameter("in_proj_bias", at::zeros({3 * width}));
+    out_ = register_module("out_proj", std::make_shared<Linear>(width, width, 0.02, bias));
   }
   at::Tensor in(const at::Tensor& x_BTC) const { return at::linear(x_BTC, weight_, bias_); }
   at::Tensor out(const at::Tensor& y_BTC) const { return out_->forward(y_BTC); }
@@ -69,11 +76,12 @@ class CausalSelfAttention : public torch::nn::Module {
   CausalSelfAttention(const GPTConfig& config, double projection_std)
       : heads_{config.sizes().n_head}, dropout_{config.dropout}, fused_{config.fused} {
     const auto width = config.sizes().n_embd;
+    const auto bias = detail::biases_of(config);
     if (config.layout == GPTLayout::gpt2)
-      c_attn_ = register_module("c_attn", std::make_shared<Linear>(width, 3 * width, 0.02));
+      c_attn_ = register_module("c_attn", std::make_shared<Linear>(width, 3 * width, 0.02, bias));
     else
-      attn_ = register_module("attn", std::make_shared<MultiheadProjections>(width));
-    c_proj_ = register_module("c_proj", std::make_shared<Linear>(width, width, projection_std));
+      attn_ = register_module("attn", std::make_shared<MultiheadProjections>(width, bias));
+    c_proj_ = register_module("c_proj", std::make_shared<Linear>(width, width, projection_std, bias));
   }
 
   /// The result of the attention is kept under Recompute: it costs the most time to compute again for its memory. With

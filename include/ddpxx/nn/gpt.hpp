@@ -70,12 +70,15 @@ class GPTBlock : public torch::nn::Module, public Layer {
   }
 
  private:
-  /// True if this block has GPT-2's structure and drops nothing out.
-  bool is_plain() const { return layout_ == GPTLayout::gpt2 && (dropout_ == 0 || !is_training()); }
+  /// True if this block has GPT-2's structure and GELU, and drops nothing out.
+  bool is_plain() const {
+    return layout_ == GPTLayout::gpt2 && gelu_ == GELUForm::tanh && (dropout_ == 0 || !is_training());
+  }
   BlockParameters block_parameters() const;
 
   bool fused_;
   GPTLayout layout_;
+  GELUForm gelu_;
   double dropout_;
   std::int64_t heads_;
   std::shared_ptr<LayerNorm> norm_1_;

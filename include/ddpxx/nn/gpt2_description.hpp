@@ -16,13 +16,15 @@ struct GPT2Description {
   std::int64_t block_size = 0;
 };
 
-/// Reads the text of a config.json. Keys that are missing have the values of transformers' GPT2Config.
+/// Reads the text of a config.json. Keys that are missing have the values of transformers' GPT2Config. GELU is exact if
+/// activation_function is gelu.
 /// Errors  `storage` for another model than GPT-2, for one that GPT does not compute, such as with another activation,
 ///         and for sizes that are not counts.
 /// Source  Hugging Face transformers, configuration_gpt2.py.
 GPT2Description read_gpt2_config(std::string_view json);
 
-/// The text of a config.json with which transformers loads the model as GPT2LMHeadModel.
+/// The text of a config.json with which transformers loads the model as GPT2LMHeadModel. A GPT2LMHeadModel always has
+/// biases: gpt2_to_huggingface() writes zeros for a model that has none.
 std::string gpt2_config_json(const GPT2Description& description);
 
 }  // namespace ddpxx

@@ -67,7 +67,10 @@ DDPXX_INLINE GPT2Description read_gpt2_config(std::string_view json) {
   for (const auto& error : config.check()) detail::GPT2ConfigReader::refuse(error.field, *config.n_embd, error.text);
 
   const auto activation = file.value("activation_function", "gelu_new");
-  if (activation != "gelu_pytorch_tanh") file.must_be("activation_function", "gelu_new");  // two names of one function
+  if (activation == "gelu")
+    config.gelu = GELUForm::exact;
+  else if (activation != "gelu_pytorch_tanh")  // another name of gelu_new
+    file.must_be("activation_function", "gelu_new");
   if (!file.value("n_inner", nullptr).is_null()) file.must_be("n_inner", 4 * *config.n_embd);
   file.must_be("layer_norm_epsilon", 1e-5);
   file.must_be("scale_attn_weights", true);
@@ -100,7 +103,7 @@ DDPXX_INLINE std::string gpt2_config_json(const GPT2Description& description) {
                                     {"n_inner", nullptr},
                                     {"n_positions", description.block_size},
                                     {"vocab_size", description.vocab_size},
-                                    {"activation_function", "gelu_new"},
+                                    {"activation_function", config.gelu_form() == GELUForm::tanh ? "gelu_new" : "gelu"},
                                     {"layer_norm_epsilon", 1e-5},
                                     {"tie_word_embeddings", config.tied_head},
                                     {"resid_pdrop", config.dropout},

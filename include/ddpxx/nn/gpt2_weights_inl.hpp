@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
@@ -29,6 +30,9 @@ inline bool is_transposed(std::string_view name) {
                                                     ".mlp.c_proj.weight"};
   return std::any_of(kLinear.begin(), kLinear.end(), [name](auto end) { return name.ends_with(end); });
 }
+
+/// True for the names of biases, also for that of qkv in minGPT-ddp, `in_proj_bias`.
+inline bool is_bias(std::string_view name) { return name.ends_with(".bias") || name.ends_with("_bias"); }
 
 /// True for attention masks, which old files contain.
 inline bool is_mask(std::string_view name) {
@@ -58,12 +62,16 @@ DDPXX_INLINE NamedTensors gpt2_tensors(const NamedTensors& file) {
 DDPXX_INLINE NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters) {
   auto tensors = gpt2_tensors(file);
   remove_masks(tensors);
+  const auto is_bias = [](const auto& item) { return detail::is_bias(item.first); };
+  std::string differences;
   // nanoGPT's default is a model without biases, whose numbers are those of zeros.
-  const auto is_bias = [](const auto& item) { return item.first.ends_with(".bias"); };
-  if (std::ranges::none_of(tensors, is_bias))
+  if (std::ranges::none_of(tensors, is_bias)) {
     for (const auto& item : parameters)
       if (is_bias(item)) tensors.emplace(item.first, at::zeros_like(item.second));
-  std::string differences;
+  } else if (std::ranges::none_of(parameters, is_bias)) {
+    differences += "\n  biases: only in the file, and this model has none: set bias=true";
+    std::erase_if(tensors, is_bias);
+  }
   for (const auto& [embedding, head] : detail::kHeads) {
     if (!parameters.contains(embedding) || parameters.contains(head)) continue;
     const auto tokens = tensors.find(embedding), own = tensors.find(head);
@@ -80,8 +88,14 @@ DDPXX_INLINE NamedTensors gpt2_from_huggingface(const NamedTensors& file, const 
 
 DDPXX_INLINE NamedTensors gpt2_to_huggingface(const NamedTensors& parameters) {
   NamedTensors tensors;
-  for (const auto& [name, parameter] : parameters)
+  const bool has_biases = std::ranges::any_of(parameters, [](const auto& item) { return detail::is_bias(item.first); });
+  for (const auto& [name, parameter] : parameters) {
     tensors.emplace(name, detail::is_transposed(name) ? parameter.t() : parameter);
+    constexpr std::string_view kWeight = "weight", kNorm = ".ln_";
+    if (!has_biases && (detail::is_transposed(name) || name.find(kNorm) != name.npos))
+      tensors.emplace(name.substr(0, name.size() - kWeight.size()) + "bias",
+                      at::zeros({parameter.size(0)}, parameter.options()));
+  }
   return tensors;
 }
 

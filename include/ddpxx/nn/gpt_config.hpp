@@ -14,12 +14,19 @@
 
 namespace ddpxx {
 
-/// gpt2: fused qkv, tanh GELU, one projection after attention, GPT-2's names.
-/// mingpt_ddp: torch's multi-head attention with a second projection, exact GELU, minGPT-ddp's names.
+/// gpt2: fused qkv, tanh GELU by default, one projection after attention, GPT-2's names.
+/// mingpt_ddp: torch's multi-head attention with a second projection, exact GELU by default, minGPT-ddp's names.
 enum class GPTLayout { gpt2, mingpt_ddp };
 
 constexpr auto enum_names(GPTLayout) {
   return std::array{Named{GPTLayout::gpt2, "gpt2"}, Named{GPTLayout::mingpt_ddp, "mingpt_ddp"}};
+}
+
+/// tanh: the approximation of GPT-2 and minGPT. exact: x times the normal distribution function, as in nanoGPT.
+enum class GELUForm { tanh, exact };
+
+constexpr auto enum_names(GELUForm) {
+  return std::array{Named{GELUForm::tanh, "tanh"}, Named{GELUForm::exact, "exact"}};
 }
 
 /// The sizes of a GPT.
@@ -48,6 +55,8 @@ struct GPTConfig {
   std::optional<std::int64_t> n_embd = {};
   double dropout = 0.1;
   GPTLayout layout = GPTLayout::gpt2;
+  bool bias = true;
+  std::optional<GELUForm> gelu = {};
   bool tied_head = false;
   std::int64_t loss_chunk = 0;
   bool fused = false;
@@ -63,6 +72,9 @@ struct GPTConfig {
     throw Error{Errc::config, "model_type \"" + model_type + "\" is not a preset: choose one of " + names};
   }
 
+  /// The form that `gelu` says, otherwise that of the layout.
+  GELUForm gelu_form() const { return gelu.value_or(layout == GPTLayout::gpt2 ? GELUForm::tanh : GELUForm::exact); }
+
   static constexpr auto describe() {
     return fields(
         field<&GPTConfig::model_type>("Preset of n_layer, n_head and n_embd",
@@ -75,6 +87,11 @@ struct GPTConfig {
         field<&GPTConfig::dropout>("Fraction of activations that dropout sets to 0 in training", at_least(0.0),
                                    below(1.0), Resume::warn),
         field<&GPTConfig::layout>("Structure and parameter names"),
+        field<&GPTConfig::bias>(
+            "The linear layers of the blocks and all layer norms have biases; false leaves them out, as nanoGPT's "
+            "train.py does by default"),
+        field<&GPTConfig::gelu>(
+            "GELU in its tanh approximation or exact, instead of the layout's: tanh for gpt2, exact for mingpt_ddp"),
         field<&GPTConfig::tied_head>(
             "The head uses the weight of the token embedding, as in GPT-2 and nanoGPT; false trains its own"),
         field<&GPTConfig::loss_chunk>(
@@ -82,10 +99,10 @@ struct GPTConfig {
             "one kernel computes losses and gradients; 0 computes all",
             at_least(0), Unit::tokens, Resume::free),
         field<&GPTConfig::fused>(
-            "Compute a block of layout gpt2 in one operation on a CPU with AVX2, in fp32 or bf16, without dropout, and "
-            "with heads whose width is a multiple of 8; elsewhere each layer norm with the addition before it, and "
-            "the bias before GELU with GELU, in one kernel, and the gradients of the other biases in two; results "
-            "differ by their rounding",
+            "Compute a block of layout gpt2 with tanh GELU in one operation on a CPU with AVX2, in fp32 or bf16, "
+            "without dropout, and with heads whose width is a multiple of 8; elsewhere each layer norm with the "
+            "addition before it, and the bias before GELU with GELU, in one kernel, and the gradients of the other "
+            "biases in two; results differ by their rounding; needs bias=true",
             Resume::free));
   }
   std::vector<FieldError> check() const {
@@ -94,11 +111,17 @@ struct GPTConfig {
     for (const auto& [name, size] :
          {std::pair{"n_layer", layers}, std::pair{"n_head", heads}, std::pair{"n_embd", width}})
       if (size < 1) errors.push_back({name, std::to_string(size) + " is below 1"});
-    if (!errors.empty() || width % heads == 0) return errors;
-    const auto below = width / heads * heads;
-    return {{"n_embd", std::to_string(width) + " is not divisible by n_head (" + std::to_string(heads) +
-                           "); nearest: " + (below > 0 ? std::to_string(below) + " or " : "") +
-                           std::to_string(below + heads)}};
+    if (errors.empty() && width % heads != 0) {
+      const auto below = width / heads * heads;
+      errors.push_back({"n_embd", std::to_string(width) + " is not divisible by n_head (" + std::to_string(heads) +
+                                      "); nearest: " + (below > 0 ? std::to_string(below) + " or " : "") +
+                                      std::to_string(below + heads)});
+    }
+    if (fused && !bias)
+      errors.push_back({"fused",
+                        "the fused operations add biases, and bias=false leaves them out: set fused=false, or "
+                        "bias=true"});
+    return errors;
   }
 };
 

@@ -35,13 +35,14 @@
 namespace ddpxx {
 
 DDPXX_INLINE FeedForward::FeedForward(const GPTConfig& config, double projection_std)
-    : gelu_{config.layout == GPTLayout::gpt2 ? "tanh" : "none"}, dropout_{config.dropout}, fused_{config.fused} {
+    : gelu_{config.gelu_form() == GELUForm::tanh ? "tanh" : "none"}, dropout_{config.dropout}, fused_{config.fused} {
   const auto width = config.sizes().n_embd;
   const bool gpt2 = config.layout == GPTLayout::gpt2;
-  widen_ = register_module(gpt2 ? "c_fc" : "0", std::make_shared<Linear>(width, 4 * width, 0.02));
+  const auto bias = detail::biases_of(config);
+  widen_ = register_module(gpt2 ? "c_fc" : "0", std::make_shared<Linear>(width, 4 * width, 0.02, bias));
   // minGPT scales the initial weights named c_proj only, and minGPT-ddp's second matrix has another name.
-  narrow_ =
-      register_module(gpt2 ? "c_proj" : "2", std::make_shared<Linear>(4 * width, width, gpt2 ? projection_std : 0.02));
+  narrow_ = register_module(gpt2 ? "c_proj" : "2",
+                            std::make_shared<Linear>(4 * width, width, gpt2 ? projection_std : 0.02, bias));
 }
 
 DDPXX_INLINE at::Tensor FeedForward::forward(const at::Tensor& x_BTC) {
@@ -53,13 +54,18 @@ DDPXX_INLINE at::Tensor FeedForward::forward(const at::Tensor& x_BTC) {
 }
 
 DDPXX_INLINE GPTBlock::GPTBlock(const GPTConfig& config)
-    : fused_{config.fused}, layout_{config.layout}, dropout_{config.dropout}, heads_{config.sizes().n_head} {
+    : fused_{config.fused},
+      layout_{config.layout},
+      gelu_{config.gelu_form()},
+      dropout_{config.dropout},
+      heads_{config.sizes().n_head} {
   const auto [layers, heads, width] = config.sizes();
   const double projection_std = 0.02 / std::sqrt(2.0 * static_cast<double>(layers));
   const bool gpt2 = config.layout == GPTLayout::gpt2;
-  norm_1_ = register_module(gpt2 ? "ln_1" : "ln1", std::make_shared<LayerNorm>(width));
+  const auto bias = detail::biases_of(config);
+  norm_1_ = register_module(gpt2 ? "ln_1" : "ln1", std::make_shared<LayerNorm>(width, bias));
   attention_ = register_module("attn", std::make_shared<CausalSelfAttention>(config, projection_std));
-  norm_2_ = register_module(gpt2 ? "ln_2" : "ln2", std::make_shared<LayerNorm>(width));
+  norm_2_ = register_module(gpt2 ? "ln_2" : "ln2", std::make_shared<LayerNorm>(width, bias));
   feed_forward_ = register_module("mlp", std::make_shared<FeedForward>(config, projection_std));
 }
 
@@ -89,7 +95,7 @@ DDPXX_INLINE GPT::GPT(const GPTConfig& config, std::int64_t vocab_size, std::int
     stem->register_module("h", list);
   else
     register_module("blocks", list);
-  norm_ = (gpt2 ? *stem : *this).register_module("ln_f", std::make_shared<LayerNorm>(width));
+  norm_ = (gpt2 ? *stem : *this).register_module("ln_f", std::make_shared<LayerNorm>(width, detail::biases_of(config)));
   if (!config.tied_head)
     head_ = register_module(gpt2 ? "lm_head" : "head", std::make_shared<Linear>(width, vocab_size, 0.02, Bias::none));
 }
@@ -121,11 +127,13 @@ DDPXX_INLINE std::shared_ptr<torch::nn::Module> GPT::clone(const std::optional<a
 DDPXX_INLINE double GPT::count_parameters(const GPTConfig& config, std::int64_t vocab_size, std::int64_t block_size) {
   const auto sizes = config.sizes();
   const auto layers = static_cast<double>(sizes.n_layer), width = static_cast<double>(sizes.n_embd);
-  // mingpt_ddp has a second projection in each layer.
-  const double in_layer =
-      config.layout == GPTLayout::gpt2 ? 12 * width * width + 13 * width : 13 * width * width + 14 * width;
+  // In numbers of width * width and of width: the matrices and biases of qkv have 3 and 3, those of a projection 1 and
+  // 1, and those of the feed-forward half 8 and 5. mingpt_ddp has a second projection.
+  const double projections = config.layout == GPTLayout::gpt2 ? 1 : 2;
+  const double matrices = 11 + projections, biases = config.bias ? 8 + projections : 0, norm = config.bias ? 2 : 1;
+  const double in_layer = matrices * width * width + (biases + 2 * norm) * width;
   const auto tables = config.tied_head ? 1.0 : 2.0;
-  const auto rows = tables * static_cast<double>(vocab_size) + static_cast<double>(block_size) + 2;
+  const auto rows = tables * static_cast<double>(vocab_size) + static_cast<double>(block_size) + norm;
   return layers * in_layer + rows * width;
 }
 

@@ -49,12 +49,13 @@ class Embedding : public torch::nn::Module {
   at::Tensor weight_;
 };
 
-/// Layer normalisation over the last dimension, with scale and shift, computed in the type of scale and shift.
+/// Layer normalisation over the last dimension, with a scale and, unless `bias` is none, a shift. It is computed in the
+/// type of the scale.
 class LayerNorm : public torch::nn::Module {
  public:
-  explicit LayerNorm(std::int64_t width) : width_{width} {
+  explicit LayerNorm(std::int64_t width, Bias bias = Bias::zero) : width_{width} {
     weight_ = register_parameter("weight", at::ones({width}));
-    bias_ = register_parameter("bias", at::zeros({width}));
+    if (bias == Bias::zero) bias_ = register_parameter("bias", at::zeros({width}));
   }
   at::Tensor forward(const at::Tensor& x) const {
     // Under autocast the operation casts by itself; otherwise GPUs need one type for input and weight.
