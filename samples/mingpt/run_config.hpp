@@ -231,6 +231,7 @@ struct RunConfig {
         Alias{"n_head", "model.n_head"},
         Alias{"n_embd", "model.n_embd"},
         Alias{"dropout", "model.dropout"},
+        Alias{"bias", "model.bias"},
         Alias{"learning_rate", "optimizer.learning_rate"},
         Alias{"weight_decay", "optimizer.weight_decay"},
         Alias{"beta1", "optimizer.beta1"},
@@ -260,7 +261,6 @@ struct RunConfig {
     return std::array{
         Ignored{"hydra", "the working directory is never changed; run_folder makes a folder for each run"},
         Ignored{"hydra.sweep", "--sweep-dir names the folder of a sweep"},
-        Ignored{"bias", "all layers and norms of this network have their biases", choices("true")},
         Ignored{"eval_only", "mingpt evaluate --from PLACE evaluates a snapshot", choices("false")},
         Ignored{"always_save_checkpoint", "training.save_every and snapshot.keep_best say what is kept"},
         Ignored{"backend", "comm.backend chooses it; auto is NCCL for GPUs, and shared memory or Gloo for CPUs"},

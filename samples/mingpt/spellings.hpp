@@ -58,7 +58,7 @@ inline ddpxx::Translation path_of_dataset(std::string_view value) {
 inline constexpr ddpxx::FileDefaults kDefaultsOfNanoGPT{
     .name = "nanoGPT's train.py",
     .yaml = R"(data: {batch_size: 12, block_size: 1024}
-model: {n_layer: 12, n_head: 12, n_embd: 768, dropout: 0.0, tied_head: true}
+model: {n_layer: 12, n_head: 12, n_embd: 768, dropout: 0.0, bias: false, gelu: exact, tied_head: true}
 gradient_accumulation_steps: 40
 decay_lr: true
 optimizer:
@@ -70,6 +70,5 @@ training:
 )",
     .notice =
         "is read as one of nanoGPT's, over the defaults of its train.py; not as there: characters are the tokens "
-        "unless data.format=tokens, layers and norms have biases, the embeddings do not decay, nor does a tied head, "
-        "GELU is its tanh form, "
-        "precision=fp32 unless dtype says otherwise, and a run resumes from its newest snapshot"};
+        "unless data.format=tokens, the embeddings do not decay, nor does a tied head, precision=fp32 unless dtype "
+        "says otherwise, and a run resumes from its newest snapshot"};

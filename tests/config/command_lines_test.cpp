@@ -165,9 +165,11 @@ INSTANTIATE_TEST_SUITE_P(
                                {"training.save_dir", "\"out\""},
                                {"data.path", "\"openwebtext.txt\""}}},
                     CommandLine{"nanoGPT's number format", {"--dtype=bfloat16"}, Fields{{"precision", "\"bf16\""}}},
+                    CommandLine{"nanoGPT's layers without biases", {"--bias=False"}, Fields{{"model.bias", "false"}}},
+                    CommandLine{"the same as a flag", {"--no-bias"}, Fields{{"model.bias", "false"}}},
                     CommandLine{"nanoGPT, where it does what is done anyway",
-                                {"--eval_only=False", "--bias=True", "--bias", "--init_from=resume",
-                                 "--always_save_checkpoint", "--wandb_log=False", "--num_samples=10", "--backend=nccl"},
+                                {"--eval_only=False", "--bias=True", "--init_from=resume", "--always_save_checkpoint",
+                                 "--wandb_log=False", "--num_samples=10", "--backend=nccl"},
                                 Fields{{"init_from", "\"resume\""}}},
                     CommandLine{"nanoGPT's sample.py",
                                 {"--start=\"What is the answer\"", "--max_new_tokens=100", "--temperature=0.8",
@@ -243,18 +245,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "argument 1: \"--eval_only\": \"true\" is not supported (allowed: false): mingpt evaluate "
                 "--from PLACE evaluates a snapshot"},
         Refused{
-            {"--bias=False"},
-            "argument 1: \"--bias=False\": \"False\" is not supported (allowed: true): all layers and norms of this "
-            "network have their biases"},
-        Refused{{"--no-bias"},
-                "argument 1: \"--no-bias\": \"false\" is not supported (allowed: true): all layers and norms of this "
-                "network have their biases"},
+            {"--no-bias", "model.fused=true"},
+            "argument 2: \"model.fused=true\": the fused operations add biases, and bias=false leaves them out: set "
+            "fused=false, or bias=true"},
         Refused{{"--init_from=scratch"},
                 "argument 1: \"--init_from=scratch\": a run begins anew where training.save_dir has no snapshot, and "
                 "resumes where it has one: leave init_from out, and choose another training.save_dir to begin anew"},
-        Refused{{"bias.foo=true"},
-                "argument 1: \"bias.foo=true\": a group is not supported (allowed: true): all layers and norms of this "
-                "network have their biases"},
+        Refused{
+            {"eval_only.foo=false"},
+            "argument 1: \"eval_only.foo=false\": a group is not supported (allowed: false): mingpt evaluate --from "
+            "PLACE evaluates a snapshot"},
         Refused{{"--start=FILE:/nowhere/prompt.txt", "--max_new_tokens=5"},
                 "argument 1: \"--start=FILE:/nowhere/prompt.txt\": cannot open /nowhere/prompt.txt: No such file or "
                 "directory (errno 2)"},
@@ -425,6 +425,10 @@ TEST_F(AFileOfNanoGPT, MeansWhatItMeansThere) {
   EXPECT_EQ(config.model.sizes().n_embd, 768);
   EXPECT_EQ(config.model.dropout, 0.0);
   EXPECT_TRUE(config.model.tied_head) << "nanoGPT's token embedding is the weight of its head, too";
+  EXPECT_FALSE(config.model.bias);
+  EXPECT_EQ(config.model.gelu_form(), GELUForm::exact);
+  folder_.file("biased.py", "bias = True\n");
+  EXPECT_TRUE(parse({"biased.py", "data.path=x"}).model.bias);
   EXPECT_EQ(config.data.text.block_size, 1024);
   EXPECT_EQ(config.training.accumulation_steps, 5) << "40 micro-batches, divided by 8 ranks";
   EXPECT_EQ(config.training.max_steps, 1000);
