@@ -95,7 +95,8 @@ void print_memory_beside(const RunConfig& config) {
   std::puts(
       "these are bytes of tensors. A process on a CPU has some 150 MiB of libraries beside them, and up to a tenth "
       "more for buffers of kernels and gaps in its heap");
-  if (config.model.fused && config.model.dropout == 0.0 && config.model.gelu_form() == ddpxx::GELUForm::tanh)
+  if (config.model.fused && config.model.bias && config.model.dropout == 0.0 &&
+      config.model.gelu_form() == ddpxx::GELUForm::tanh)
     std::puts("planned are the plain operations of a block: model.fused=true keeps less for backward");
 }
 

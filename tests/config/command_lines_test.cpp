@@ -244,10 +244,6 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"--eval_only"},
                 "argument 1: \"--eval_only\": \"true\" is not supported (allowed: false): mingpt evaluate "
                 "--from PLACE evaluates a snapshot"},
-        Refused{
-            {"--no-bias", "model.fused=true"},
-            "argument 2: \"model.fused=true\": the fused operations add biases, and bias=false leaves them out: set "
-            "fused=false, or bias=true"},
         Refused{{"--init_from=scratch"},
                 "argument 1: \"--init_from=scratch\": a run begins anew where training.save_dir has no snapshot, and "
                 "resumes where it has one: leave init_from out, and choose another training.save_dir to begin anew"},

@@ -252,6 +252,22 @@ TEST(AddNorm, PassesOneGradientOnWhereTheOtherIsNotWanted) {
   EXPECT_TRUE(weight.grad().defined());
 }
 
+TEST(AddNorm, MayHaveNoBias) {
+  at::manual_seed(10);
+  const auto x = at::randn({3, 8}), y = at::randn({3, 8}), weight = at::randn({8}), d = at::randn({3, 8});
+  const auto gradients = [&](const auto& norm) {
+    const std::vector<at::Tensor> own{x.clone().requires_grad_(), y.clone().requires_grad_(),
+                                      weight.clone().requires_grad_()};
+    norm(own[0], own[1], own[2]).backward(d);
+    return std::vector{own[0].grad(), own[1].grad(), own[2].grad()};
+  };
+  const auto got = gradients([](const auto& a, const auto& b, const auto& w) { return add_norm(a, b, w, {}).normed; });
+  const auto expected =
+      gradients([](const auto& a, const auto& b, const auto& w) { return at::layer_norm(a + b, {8}, w, {}); });
+  for (std::size_t i = 0; i < got.size(); ++i) expect_close(got[i], expected[i], 1e-5, std::to_string(i).c_str());
+  EXPECT_TRUE(at::equal(layer_norm(x, weight, {}), at::layer_norm(x, {8}, weight, {})));
+}
+
 /// A function that gives its input no gradient at all.
 struct NoGradient : torch::autograd::Function<NoGradient> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
@@ -313,6 +329,7 @@ TEST(BiasedLinear, GivesTheResultsAndGradientsOfALinearLayerInParts) {
       expect_close(got.back(), expected.back(), in_bfloat16 ? 1e-2 : 1e-6, "the gradient of the bias");
     }
   EXPECT_TRUE(at::equal(biased_linear(x, weight, bias), at::linear(x, weight, bias)));  // nothing needs a gradient
+  EXPECT_TRUE(at::equal(biased_linear(x, weight, {}), at::linear(x, weight)));
   for (const std::size_t num_parts : {1U, 3U}) {
     const auto changed = bias.clone().requires_grad_();
     auto parts = biased_linear_parts(x, weight, changed, num_parts);
@@ -344,7 +361,7 @@ TEST(FusedKernels, RefuseShapesThatDoNotFitAndSecondDerivatives) {
   expect("layer_norm: x [2, 3], weight [4] and bias [4] do not fit", [&] { layer_norm(x, four, four); });
   const auto elsewhere = at::ones({3}, at::kMeta);
   expect("pass tensors of one device", [&] { layer_norm(x, elsewhere, three); });
-  expect("a bias of [4] and 3 parts do not fit", [&] { biased_linear_parts(x, at::ones({4, 3}), four, 3); });
+  expect("4 features do not divide into 3 parts", [&] { biased_linear_parts(x, at::ones({4, 3}), four, 3); });
   expect("do not fit each other", [&] { add_norm(x, at::ones({2, 3}, at::kMeta), three, three); });
   expect("chunked_cross_entropy: hidden is on cpu, weight on meta", [&] {
     chunked_cross_entropy(x, at::ones({5, 3}, at::kMeta), at::zeros({2}, at::kLong), 1);
@@ -382,6 +399,10 @@ TEST(FusedKernels, OfAddNormAreEqualToTheirTwin) {
     expect_close(got.normed, expected.normed, rounding_of(normed_type), "the norm");
     expect_close(got.mean, expected.mean, 2e-5, "the mean");
     expect_close(got.rstd, expected.rstd, 2e-5, "the inverse deviation");
+
+    const auto unbiased = detail::add_norm_forward_by_kernel(x, y, weight, {}, 1e-5, normed_type, launch);
+    const auto without = detail::add_norm_forward(x, y, weight, {}, 1e-5, normed_type);
+    expect_close(unbiased.normed, without.normed, rounding_of(normed_type), "the norm without a bias");
 
     const auto alone = detail::add_norm_forward_by_kernel(x, {}, weight, bias, 1e-5, normed_type, launch);
     const auto of_x = detail::add_norm_forward(x, at::zeros_like(x), weight, bias, 1e-5, normed_type);
@@ -522,33 +543,35 @@ TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
 
 /// A GPT with and without the fused operations.
 TEST(FusedKernels, GiveAGPTItsLossAndGradients) {
-  for (const auto layout : {GPTLayout::gpt2, GPTLayout::mingpt_ddp})
-    for (const bool in_bfloat16 : {false, true}) {
-      GPTConfig config{.n_layer = 2, .n_head = 2, .n_embd = 18, .dropout = 0.0, .layout = layout};
-      const auto run = [&](bool fused) {
-        config.fused = fused;
-        at::manual_seed(5);
-        GPT gpt{config, 11, 8};
-        PlainCall plain;
-        LayerRunner runner{plain};
-        const auto ids = (at::arange(27, at::kLong) * 7 % 11).view({3, 9});
-        const Batch batch{ids.narrow(1, 0, 8), ids.narrow(1, 1, 8), 24};
-        at::Tensor loss;
-        {
-          const auto scope =
-              in_bfloat16 ? AutocastBF16{{}}.forward_scope(at::kCPU) : AutocastScope{AutocastState::of(at::kCPU)};
-          loss = gpt.forward(runner, batch).sum;
-        }
-        if (fused) EXPECT_THROW(torch::autograd::grad({loss}, gpt.parameters(), {}, true, true), Error);
-        loss.backward();
-        std::vector<at::Tensor> found{loss.detach()};
-        for (const auto& parameter : gpt.parameters()) found.push_back(parameter.grad());
-        return found;
-      };
-      const auto got = run(true), expected = run(false);
-      for (std::size_t i = 0; i < got.size(); ++i)
-        expect_close(got[i], expected[i], in_bfloat16 ? 3e-2 : 1e-5, std::to_string(i).c_str());
-    }
+  for (const auto& [layout, bias, in_bfloat16] :
+       {std::tuple{GPTLayout::gpt2, true, false}, std::tuple{GPTLayout::gpt2, true, true},
+        std::tuple{GPTLayout::gpt2, false, true}, std::tuple{GPTLayout::mingpt_ddp, true, true},
+        std::tuple{GPTLayout::mingpt_ddp, false, false}}) {
+    GPTConfig config{.n_layer = 2, .n_head = 2, .n_embd = 18, .dropout = 0.0, .layout = layout, .bias = bias};
+    const auto run = [&config, in_16_bits = in_bfloat16](bool fused) {
+      config.fused = fused;
+      at::manual_seed(5);
+      GPT gpt{config, 11, 8};
+      PlainCall plain;
+      LayerRunner runner{plain};
+      const auto ids = (at::arange(27, at::kLong) * 7 % 11).view({3, 9});
+      const Batch batch{ids.narrow(1, 0, 8), ids.narrow(1, 1, 8), 24};
+      at::Tensor loss;
+      {
+        const auto scope =
+            in_16_bits ? AutocastBF16{{}}.forward_scope(at::kCPU) : AutocastScope{AutocastState::of(at::kCPU)};
+        loss = gpt.forward(runner, batch).sum;
+      }
+      if (fused) EXPECT_THROW(torch::autograd::grad({loss}, gpt.parameters(), {}, true, true), Error);
+      loss.backward();
+      std::vector<at::Tensor> found{loss.detach()};
+      for (const auto& parameter : gpt.parameters()) found.push_back(parameter.grad());
+      return found;
+    };
+    const auto got = run(true), expected = run(false);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      expect_close(got[i], expected[i], in_bfloat16 ? 3e-2 : 1e-5, std::to_string(i).c_str());
+  }
 }
 
 }  // namespace

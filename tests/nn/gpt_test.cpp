@@ -292,14 +292,6 @@ TEST(GPT, WithoutBiasesHasAllOtherParameters) {
   }
 }
 
-TEST(GPT, WithoutBiasesIsNotFused) {
-  EXPECT_EQ(
-      error_of([] {
-        GPT{{.bias = false, .fused = true}, kVocabulary, kBlock};
-      }),
-      "model.fused: the fused operations add biases, and bias=false leaves them out: set fused=false, or bias=true");
-}
-
 TEST(GPT, HasTheGELUOfItsLayoutUnlessAnotherIsSet) {
   for (const auto layout : kLayouts)
     for (const bool fused : {false, true}) {

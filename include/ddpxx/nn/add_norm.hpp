@@ -15,7 +15,7 @@ struct AddNorm {
 /// norm is computed in float32 (on a CPU that of float64 in float64) and rounded once. The sum has the type that `x +
 /// y` has, and the norm too; in autocast the norm has autocast's type, to which the next linear layer would cast it. On
 /// a GPU each pass is one kernel, which NVRTC compiles at its first use.
-/// Shapes  `x` and `y` [..., C], `weight` and `bias` [C].
+/// Shapes  `x` and `y` [..., C], `weight` and `bias` [C]; `bias` may be undefined, which is none.
 /// Errors  `config` for other shapes and for tensors of several devices; in backward, if it is to create a graph; on a
 ///         GPU for types other than float32, bfloat16 and float16, for a width above 4096, and where NVRTC is not
 ///         found.
@@ -24,7 +24,7 @@ AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& wei
 
 /// The layer norm of `x`, computed in float32 (on a CPU that of float64 in float64) and rounded once. It has the type
 /// of `x`; in autocast it has autocast's type. On a GPU each pass is one kernel, as those of add_norm().
-/// Shapes  `x` [..., C], `weight` and `bias` [C].
+/// Shapes  `x` [..., C], `weight` and `bias` [C]; `bias` may be undefined, which is none.
 /// Errors  `config` for other shapes and for tensors of several devices; on a GPU those of add_norm().
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon = 1e-5);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -34,6 +35,11 @@ namespace ddpxx {
 
 namespace detail {
 
+/// The tensor in this type, also one that is undefined.
+inline at::Tensor in_type(const at::Tensor& tensor, at::ScalarType type) {
+  return tensor.defined() ? tensor.to(type) : tensor;
+}
+
 /// The version for a CPU, made of operations of ATen. It computes 16 bits in float32, as the kernels do.
 inline AddNormParts add_norm_forward(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
                                      const at::Tensor& bias, double epsilon, at::ScalarType normed_type) {
@@ -41,7 +47,7 @@ inline AddNormParts add_norm_forward(const at::Tensor& x, const at::Tensor& y, c
   parts.sum = x + y;
   const auto type = at::toOpMathType(parts.sum.scalar_type());
   std::tie(parts.normed, parts.mean, parts.rstd) =
-      at::native_layer_norm(parts.sum.to(type), {weight.numel()}, weight.to(type), bias.to(type), epsilon);
+      at::native_layer_norm(parts.sum.to(type), {weight.numel()}, weight.to(type), in_type(bias, type), epsilon);
   parts.normed = parts.normed.to(normed_type);
   return parts;
 }
@@ -59,16 +65,27 @@ inline AddNormGradients add_norm_backward(const at::Tensor& d_sum, const at::Ten
   return {d.to(sum.scalar_type()), d.to(y_type), d_weight.to(weight.scalar_type()), d_bias.to(weight.scalar_type())};
 }
 
+/// The type of the bias, which has none where it is undefined.
+inline at::ScalarType bias_type(const at::Tensor& bias) {
+  return bias.defined() ? bias.scalar_type() : at::ScalarType::Undefined;
+}
+inline at::Tensor bias_gradient(const at::Tensor& sums, at::ScalarType type) {
+  return type == at::ScalarType::Undefined ? at::Tensor{} : sums.to(type);
+}
+
+/// The bias is an std::optional, because Function takes no undefined tensors.
 class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                                                const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias,
-                                                double epsilon, at::ScalarType normed_type) {
+                                                const at::Tensor& y, const at::Tensor& weight,
+                                                const std::optional<at::Tensor>& given_bias, double epsilon,
+                                                at::ScalarType normed_type) {
+    const auto bias = given_bias.value_or(at::Tensor{});
     const auto parts = x.is_cuda() ? add_norm_forward_by_kernel(x, y, weight, bias, epsilon, normed_type, launch_on_gpu)
                                    : add_norm_forward(x, y, weight, bias, epsilon, normed_type);
     context->save_for_backward({parts.sum, parts.mean, parts.rstd, weight});
     context->saved_data["y_type"] = static_cast<std::int64_t>(y.scalar_type());
-    context->saved_data["bias_type"] = static_cast<std::int64_t>(bias.scalar_type());
+    context->saved_data["bias_type"] = static_cast<std::int64_t>(bias_type(bias));
     context->set_materialize_grads(false);
     return {parts.sum, parts.normed};
   }
@@ -86,7 +103,7 @@ class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
             ? add_norm_backward_by_kernel(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3],
                                           type("y_type"), launch_on_gpu)
             : add_norm_backward(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3], type("y_type"));
-    return {found.x, found.y, found.weight, found.bias.to(type("bias_type")), {}, {}};
+    return {found.x, found.y, found.weight, bias_gradient(found.bias, type("bias_type")), {}, {}};
   }
 };
 
@@ -94,10 +111,11 @@ class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
 class LayerNormFunction : public torch::autograd::Function<LayerNormFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, double epsilon, at::ScalarType normed_type) {
+                            const std::optional<at::Tensor>& given_bias, double epsilon, at::ScalarType normed_type) {
+    const auto bias = given_bias.value_or(at::Tensor{});
     const auto parts = add_norm_forward_by_kernel(x, {}, weight, bias, epsilon, normed_type, launch_on_gpu);
     context->save_for_backward({x, parts.mean, parts.rstd, weight});
-    context->saved_data["bias_type"] = static_cast<std::int64_t>(bias.scalar_type());
+    context->saved_data["bias_type"] = static_cast<std::int64_t>(bias_type(bias));
     return parts.normed;
   }
 
@@ -105,24 +123,27 @@ class LayerNormFunction : public torch::autograd::Function<LayerNormFunction> {
                                                  const torch::autograd::variable_list& gradients) {
     check_first_derivative("layer_norm");
     const auto saved = context->get_saved_variables();
-    const auto bias_type = static_cast<at::ScalarType>(context->saved_data["bias_type"].toInt());
+    const auto type = static_cast<at::ScalarType>(context->saved_data["bias_type"].toInt());
     const c10::OptionalDeviceGuard device{saved[0].device()};
     const auto found = add_norm_backward_by_kernel({}, gradients[0], in_packs(saved[0]), saved[1], saved[2], saved[3],
                                                    saved[0].scalar_type(), launch_on_gpu);
-    return {found.x, found.weight, found.bias.to(bias_type), {}, {}};
+    return {found.x, found.weight, bias_gradient(found.bias, type), {}, {}};
   }
 };
 
 /// Errors  `config` if the weight and the bias of a norm do not fit a row of `x`, or are on another device.
 inline void check_norm(const char* name, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (x.dim() < 1 || weight.dim() != 1 || weight.sizes() != bias.sizes() || weight.size(0) != x.size(-1))
+  const bool fits = x.dim() >= 1 && weight.dim() == 1 && weight.size(0) == x.size(-1) &&
+                    (!bias.defined() || weight.sizes() == bias.sizes());
+  const auto& last = bias.defined() ? bias : weight;
+  if (!fits)
     throw Error{Errc::config,
                 (std::ostringstream{} << name << ": x " << x.sizes() << ", weight " << weight.sizes() << " and bias "
-                                      << bias.sizes() << " do not fit: pass [..., C] and [C] twice")
+                                      << last.sizes() << " do not fit: pass [..., C] and [C] twice")
                     .str()};
-  if (weight.device() != x.device() || bias.device() != x.device())
+  if (weight.device() != x.device() || last.device() != x.device())
     throw Error{Errc::config, std::string{name} + ": x is on " + x.device().str() + ", weight on " +
-                                  weight.device().str() + " and bias on " + bias.device().str() +
+                                  weight.device().str() + " and bias on " + last.device().str() +
                                   ": pass tensors of one device"};
 }
 
@@ -134,9 +155,10 @@ DDPXX_INLINE at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight
   const auto normed_type = AutocastState::of(x.device().type()).type_for(x.scalar_type());
   const auto no_autocast = AutocastScope::off(x.device().type());
   const c10::OptionalDeviceGuard device{x.device()};
-  if (x.is_cuda()) return detail::LayerNormFunction::apply(x, weight, bias, epsilon, normed_type);
+  if (x.is_cuda()) return detail::LayerNormFunction::apply(x, weight, std::optional{bias}, epsilon, normed_type);
   const auto type = at::toOpMathType(x.scalar_type());
-  return at::layer_norm(x.to(type), weight.sizes(), weight.to(type), bias.to(type), epsilon).to(normed_type);
+  return at::layer_norm(x.to(type), weight.sizes(), weight.to(type), detail::in_type(bias, type), epsilon)
+      .to(normed_type);
 }
 
 DDPXX_INLINE AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
@@ -150,7 +172,8 @@ DDPXX_INLINE AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at
   const auto normed_type = AutocastState::of(x.device().type()).type_for(sum_type);
   const auto no_autocast = AutocastScope::off(x.device().type());
   const c10::OptionalDeviceGuard device{x.device()};
-  const auto both = detail::AddNormFunction::apply(x.to(sum_type), y, weight, bias, epsilon, normed_type);
+  const auto both =
+      detail::AddNormFunction::apply(x.to(sum_type), y, weight, std::optional{bias}, epsilon, normed_type);
   return {both[0], both[1]};
 }
 

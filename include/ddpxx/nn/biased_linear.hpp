@@ -12,7 +12,7 @@ namespace ddpxx {
 /// The result of at::linear, in autocast too. On a GPU the gradient of the bias is added up in float32 by two kernels,
 /// which NVRTC compiles at their first use; LibTorch's own sum over the rows takes several times as long.
 ///
-/// Shapes  `x` [..., I], `weight` [F, I], `bias` [F]; result [..., F].
+/// Shapes  `x` [..., I], `weight` [F, I], `bias` [F] or undefined, which is none; result [..., F].
 /// Errors  In backward `config`, if it is to create a graph; on a GPU for types other than float32, bfloat16 and
 ///         float16, and where NVRTC is not found.
 at::Tensor biased_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);

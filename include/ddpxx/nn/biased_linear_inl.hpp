@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <sstream>
+#include <string>
 #include <vector>
 
 #include <ATen/OpMathType.h>
@@ -59,14 +59,13 @@ class BiasGradientFunction : public torch::autograd::Function<BiasGradientFuncti
 DDPXX_INLINE std::vector<at::Tensor> biased_linear_parts(const at::Tensor& x, const at::Tensor& weight,
                                                          const at::Tensor& bias, std::size_t num_parts) {
   constexpr std::size_t kMaxParts = 3;
-  if (bias.dim() != 1 || num_parts < 1 || num_parts > kMaxParts ||
-      bias.size(0) % static_cast<std::int64_t>(num_parts) != 0)
-    throw Error{Errc::config, (std::ostringstream{} << "biased_linear: a bias of " << bias.sizes() << " and "
-                                                    << num_parts << " parts do not fit: pass [F], and 1 to "
-                                                    << kMaxParts << " parts that divide F")
-                                  .str()};
-  const auto parts = static_cast<std::int64_t>(num_parts);
-  if (!bias.requires_grad() || !c10::GradMode::is_enabled()) return at::linear(x, weight, bias).chunk(parts, -1);
+  const auto features = weight.size(0), parts = static_cast<std::int64_t>(num_parts);
+  if (num_parts < 1 || num_parts > kMaxParts || features % parts != 0)
+    throw Error{Errc::config, "biased_linear: " + std::to_string(features) + " features do not divide into " +
+                                  std::to_string(num_parts) + " parts: pass 1 to " + std::to_string(kMaxParts) +
+                                  ", of equal size"};
+  if (!bias.defined() || !bias.requires_grad() || !c10::GradMode::is_enabled())
+    return at::linear(x, weight, bias).chunk(parts, -1);
   return detail::BiasGradientFunction::apply(at::linear(x, weight, bias.detach()), bias, parts);
 }
 

@@ -99,10 +99,11 @@ struct GPTConfig {
             "one kernel computes losses and gradients; 0 computes all",
             at_least(0), Unit::tokens, Resume::free),
         field<&GPTConfig::fused>(
-            "Compute a block of layout gpt2 with tanh GELU in one operation on a CPU with AVX2, in fp32 or bf16, "
+            "Compute a block of layout gpt2 with biases and tanh GELU in one operation on a CPU with AVX2, in fp32 or "
+            "bf16, "
             "without dropout, and with heads whose width is a multiple of 8; elsewhere each layer norm with the "
             "addition before it, and the bias before GELU with GELU, in one kernel, and the gradients of the other "
-            "biases in two; results differ by their rounding; needs bias=true",
+            "biases in two; results differ by their rounding",
             Resume::free));
   }
   std::vector<FieldError> check() const {
@@ -117,10 +118,6 @@ struct GPTConfig {
                                       "); nearest: " + (below > 0 ? std::to_string(below) + " or " : "") +
                                       std::to_string(below + heads)});
     }
-    if (fused && !bias)
-      errors.push_back({"fused",
-                        "the fused operations add biases, and bias=false leaves them out: set fused=false, or "
-                        "bias=true"});
     return errors;
   }
 };

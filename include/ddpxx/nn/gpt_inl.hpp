@@ -46,8 +46,9 @@ DDPXX_INLINE FeedForward::FeedForward(const GPTConfig& config, double projection
 }
 
 DDPXX_INLINE at::Tensor FeedForward::forward(const at::Tensor& x_BTC) {
-  const auto wide_BTF = fused_ ? bias_gelu(at::linear(x_BTC, widen_->weight()), widen_->bias(), gelu_)
-                               : at::gelu(widen_->forward(x_BTC), gelu_);
+  const auto wide_BTF = fused_ && widen_->bias().defined()
+                            ? bias_gelu(at::linear(x_BTC, widen_->weight()), widen_->bias(), gelu_)
+                            : at::gelu(widen_->forward(x_BTC), gelu_);
   const auto narrow_BTC =
       fused_ ? biased_linear(wide_BTF, narrow_->weight(), narrow_->bias()) : narrow_->forward(wide_BTF);
   return at::dropout(narrow_BTC, dropout_, is_training());

@@ -20,7 +20,7 @@ namespace ddpxx::detail {
 
 /// The types X of x and of the sum, Y of y, N of the norm and W of weight and bias, kPack, kWidth and kThreads are
 /// defined before this source. A thread has kOwn packs of a row, and keeps them in registers. Without y the norm is
-/// that of x.
+/// that of x. The bias may be null.
 inline constexpr const char* kAddNormSource = R"cuda(
 constexpr int kPacks = kWidth / kPack, kOwn = (kPacks + kThreads - 1) / kThreads;
 
@@ -58,10 +58,14 @@ extern "C" __global__ void add_norm_forward(const Pack<X>* x, const Pack<Y>* y, 
   for (int i = 0; i < kOwn; ++i) {
     const int p = i * kThreads + threadIdx.x;
     if (p >= kPacks) break;
-    const Pack<W> of_weight = weight[p], of_bias = bias[p];
+    const Pack<W> of_weight = weight[p];
+    for (int k = 0; k < kPack; ++k) row[i][k] = (row[i][k] - m) * r * load(of_weight.values[k]);
+    if (bias != nullptr) {
+      const Pack<W> of_bias = bias[p];
+      for (int k = 0; k < kPack; ++k) row[i][k] += load(of_bias.values[k]);
+    }
     Pack<N> of_normed;
-    for (int k = 0; k < kPack; ++k)
-      of_normed.values[k] = store<N>((row[i][k] - m) * r * load(of_weight.values[k]) + load(of_bias.values[k]));
+    for (int k = 0; k < kPack; ++k) of_normed.values[k] = store<N>(row[i][k]);
     normed[first + p] = of_normed;
   }
   if (threadIdx.x == 0) {
@@ -168,22 +172,22 @@ struct AddNormGradients {
   at::Tensor x, y, weight, bias;
 };
 
-/// Without y, which is undefined then, the sum is x itself.
+/// Without y, which is undefined then, the sum is x itself. The bias may be undefined too.
 inline AddNormParts add_norm_forward_by_kernel(const at::Tensor& x_NC, const at::Tensor& y_NC,
                                                const at::Tensor& weight_C, const at::Tensor& bias_C, double epsilon,
                                                at::ScalarType normed_type, const LaunchKernel& launch) {
   const auto x = in_packs(x_NC), y = y_NC.defined() ? in_packs(y_NC) : at::Tensor{}, weight = in_packs(weight_C);
-  const auto bias = in_packs(bias_C.to(weight.scalar_type()));
+  const auto bias = bias_C.defined() ? in_packs(bias_C.to(weight.scalar_type())) : at::Tensor{};
   const auto width = x.size(-1), rows = x.numel() / std::max<std::int64_t>(width, 1);
   const auto in_float = x.options().dtype(at::kFloat);
   const AddNormParts parts{y.defined() ? at::empty_like(x) : x, at::empty_like(x, x.options().dtype(normed_type)),
                            at::empty({rows}, in_float), at::empty({rows}, in_float)};
   if (rows == 0) return parts;
   const auto y_type = (y.defined() ? y : x).scalar_type();
-  void* const y_data = y.defined() ? y.data_ptr() : nullptr;
+  const auto data_of = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; };
   const auto source = add_norm_source({x.scalar_type(), y_type, normed_type, weight.scalar_type()}, width);
   launch_with(launch, source, "add_norm_forward", {.grid_x = rows, .threads = threads_for_row(width)}, x.data_ptr(),
-              y_data, weight.data_ptr(), bias.data_ptr(), parts.sum.data_ptr(), parts.normed.data_ptr(),
+              data_of(y), weight.data_ptr(), data_of(bias), parts.sum.data_ptr(), parts.normed.data_ptr(),
               parts.mean.data_ptr(), parts.rstd.data_ptr(), static_cast<float>(epsilon));
   return parts;
 }
