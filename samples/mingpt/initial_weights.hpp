@@ -60,10 +60,15 @@ inline void refuse_file_in_bucket(const std::string& init_from) {
 /// PLACE:best). A run that resumes from its own snapshot needs none of the others, and they may be gone by then. Rank 0
 /// looks for all ranks.
 /// Ranks   Collective.
-/// Errors  `storage` if there is nothing of that name, and for a file in a bucket.
+/// Errors  `storage` if there is nothing of that name, for a file in a bucket, and for nanoGPT's init_from=resume where
+///         the run has no snapshot.
 inline WeightSource find_initial_weights(const RunConfig& config, ddpxx::Group& group) {
   auto source = WeightSource::none;
   ddpxx::on_rank_zero(group, ddpxx::Errc::storage, [&] {
+    if (config.init_from == "resume" && config.snapshot.name.empty() && !has_own_snapshot(config.training.save_dir))
+      throw ddpxx::Error{ddpxx::Errc::storage,
+                         "init_from=resume: training.save_dir=" + config.training.save_dir +
+                             " has no snapshot: correct the folder, or leave init_from out to begin anew"};
     const bool has_alphabet = config.data.format == DataFormat::text;
     if (!has_alphabet && !config.has_initial_weights()) return;
     try {

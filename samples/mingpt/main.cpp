@@ -133,9 +133,15 @@ std::filesystem::path whole_path(const std::filesystem::path& file) {
   return whole.empty() ? file : whole;
 }
 
-/// Errors  `config` for tokens in a bucket, and for a file that path and val_path both name, unless it is the only one
-///         of each. This is not a part of the configuration's own check, because a snapshot is read after its data may
-///         have changed or gone.
+/// Whether a file has the name of nanoGPT's or llm.c's file for validation: val.bin, fineweb_val_000000.bin.
+bool is_for_validation(const std::filesystem::path& file) {
+  const auto name = file.stem().string();
+  return name == "val" || name.starts_with("val_") || name.find("_val_") != std::string::npos || name.ends_with("_val");
+}
+
+/// Errors  `config` for tokens in a bucket, for a file that path and val_path both name, unless it is the only one of
+///         each, and where path names files for validation among others and val_path none. This is not a part of the
+///         configuration's own check, because a snapshot is read after its data may have changed or gone.
 void check_token_files(const DataConfig& config) {
   const auto& path = config.text.path;
   for (const auto& [key, place] : {std::pair{"data.path", path}, std::pair{"data.val_path", config.val_path}})
@@ -143,9 +149,17 @@ void check_token_files(const DataConfig& config) {
       throw ddpxx::Error{ddpxx::Errc::config, std::string{key} + '=' + place +
                                                   ": tokens are files of this machine: copy them first, and name "
                                                   "those files"};
-  if (config.val_path.empty()) return;
+  const auto files = ddpxx::find_token_files(path);
+  if (config.val_path.empty()) {
+    for (const auto& file : files)
+      if (files.size() > 1 && is_for_validation(file))
+        throw ddpxx::Error{ddpxx::Errc::config, "data.path=" + path + " names " + file +
+                                                    ", which is for validation by its name: name the files to train "
+                                                    "on, as by 'data/train*.bin', and set data.val_path to the others"};
+    return;
+  }
   std::set<std::filesystem::path> train;
-  for (const auto& file : ddpxx::find_token_files(path)) train.insert(whole_path(file));
+  for (const auto& file : files) train.insert(whole_path(file));
   const auto validate = ddpxx::find_token_files(config.val_path);
   if (train.size() == 1 && validate.size() == 1) return;
   for (const auto& file : validate)

@@ -153,6 +153,20 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
   }
 }
 
+TEST_F(Mingpt, ResumesByNanoGPTsWordOnlyWhereThereIsASnapshot) {
+  const auto place = (folder_ / "run").string();
+  Words words{"init_from=resume", "training.max_steps=1", "training.save_dir=" + place};
+  const auto refused = alone(words);
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err, HasSubstr("init_from=resume: training.save_dir=" + place + " has no snapshot"));
+  words.front() = "init_from=";
+  EXPECT_EQ(alone(words).code, 0);
+  words = {"init_from=resume", "training.max_steps=2", "training.save_dir=" + place};
+  const auto resumed = alone(words);
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("step 2/2"));
+}
+
 TEST_F(Mingpt, TrainsOnSeveralFilesOfMoreThan65536Tokens) {
   const auto tokens = [](int count) {
     std::string bytes;
@@ -182,6 +196,11 @@ TEST_F(Mingpt, TrainsOnSeveralFilesOfMoreThan65536Tokens) {
   const auto more = alone(words);
   EXPECT_EQ(more.code, 4) << more.err;
   EXPECT_THAT(more.err, HasSubstr("500 tokens in 2 files"));
+  auto all = words;
+  all.insert(all.end(), {"data.path=" + folder, "data.val_path="});
+  const auto unnamed = alone(all);
+  EXPECT_EQ(unnamed.code, 2);
+  EXPECT_THAT(unnamed.err, HasSubstr("val.bin, which is for validation by its name: name the files to train on"));
   const auto train = folder + "/train_1.bin", val = folder + "/val.bin";
   for (const auto& [path, val_path, both] :
        {std::tuple{folder, val, val}, std::tuple{train, folder, train}, std::tuple{folder, folder + '/', train}}) {
