@@ -12,25 +12,15 @@
 
 #include <gtest/gtest.h>
 
-#include <ddpxx/observe/observer.hpp>
 #include <ddpxx/parallel/single_device.hpp>
 
+#include "step_rows.hpp"
 #include "training_run.hpp"
 
 namespace ddpxx::data_wait_test {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{10};
-
-class Rows : public Observer {
- public:
-  std::string name() const override { return "Rows"; }
-  Verdict on_step(const StepDone& row) override {
-    rows.push_back(row);
-    return Verdict::go_on;
-  }
-  std::vector<StepDone> rows;
-};
 
 /// Trains alone on batches that each take `pause`. `loop(trainer, data)` does the steps.
 template <class Loop>
@@ -46,7 +36,7 @@ std::vector<StepDone> train(std::chrono::milliseconds pause, std::int64_t num_wo
   std::ostringstream screen;
   const auto model = std::make_shared<GPT>(GPTConfig{.n_layer = 1, .n_head = 2, .n_embd = 16}, 11, 8);
   Train trainer{alone, model, data, config, {}, {.screen = &screen}};
-  const auto rows = std::make_shared<Rows>();
+  const auto rows = std::make_shared<StepRows>();
   trainer.add(rows);
   trainer.fit([&] {
     while (!trainer.finished()) loop(trainer, *data);

@@ -16,10 +16,10 @@
 
 #include <ddpxx/core/host_name.hpp>
 #include <ddpxx/core/log.hpp>
-#include <ddpxx/observe/observer.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
 
+#include "step_rows.hpp"
 #include "training_run.hpp"
 
 namespace ddpxx::rank_times_test {
@@ -30,16 +30,6 @@ using testing::Not;
 
 constexpr std::chrono::milliseconds kPause{40};
 constexpr auto kEvaluation = 20 * kPause;  ///< At least: four batches, with five pauses each.
-
-class Rows : public Observer {
- public:
-  std::string name() const override { return "Rows"; }
-  Verdict on_step(const StepDone& row) override {
-    rows.push_back(row);
-    return Verdict::go_on;
-  }
-  std::vector<StepDone> rows;
-};
 
 /// A GPT whose forward pass takes kPause longer on rank 1.
 struct Uneven : GPT {
@@ -85,7 +75,7 @@ class RankTimes : public TrainingRun {
     Trainer<Uneven, Watched, AdamW, Float32, Strategy> trainer{group, std::make_shared<Uneven>(group.rank(), counts),
                                                                data,  config,
                                                                {},    {.validation = validation, .screen = &screen}};
-    const auto rows = std::make_shared<Rows>();
+    const auto rows = std::make_shared<StepRows>();
     trainer.add(rows);
     trainer.fit();
     return rows->rows;
