@@ -1,4 +1,5 @@
 // src/train.cpp — the part of ddpxx::core that comes from the room train/: see ddpxx/core/inline.hpp.
+#include <ddpxx/train/anomaly_detector_inl.hpp>
 #include <ddpxx/train/check_group_device_inl.hpp>
 #include <ddpxx/train/chosen_snapshot_inl.hpp>
 #include <ddpxx/train/common_settings_inl.hpp>

@@ -1,7 +1,8 @@
-// ddpxx/flat/intercepted_operations.hpp — sees the operations of this thread below autograd, and decides what they do.
+// ddpxx/flat/intercepted_operations.hpp — sees the operations of a thread below autograd, and decides what they do.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -9,25 +10,27 @@
 #include <ATen/core/stack.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace ddpxx {
 
 /// While the object lives, each operation that this thread calls is handed over in place of its kernel, when autograd
-/// has recorded it: those of a backward pass in this thread too. Operations inside of kernels are not.
+/// has recorded it: those of a backward pass too, which autograd calls in a thread of its own on a GPU. Operations
+/// inside of kernels are not.
 class InterceptedOperations {
  public:
   /// Takes the arguments from the stack and leaves the results there, as a kernel does: by itself, or by
   /// `op.redispatchBoxed(keys, &stack)`, which calls the kernel. Operations that are called meanwhile come here too.
   using Handle = std::function<void(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack)>;
 
-  explicit InterceptedOperations(Handle handle) : handle_{std::move(handle)}, before_{std::exchange(current(), this)} {
+  explicit InterceptedOperations(Handle handle)
+      : handle_{std::move(handle)}, current_{kPlace, std::make_shared<Current>(this)} {
     // LibTorch has no kernels for this key, and leaves it to libraries that run models without data.
     static const auto registered = c10::Dispatcher::singleton().registerFallback(
         kKey, c10::KernelFunction::makeFromBoxedFunction<&InterceptedOperations::intercept>(), "ddpxx");
   }
   InterceptedOperations(const InterceptedOperations&) = delete;
   InterceptedOperations& operator=(const InterceptedOperations&) = delete;
-  ~InterceptedOperations() { current() = before_; }
 
   /// True if this thread's operations are handed over. Kernels that are called directly check this, because the handle
   /// sees only operations of the dispatcher.
@@ -46,17 +49,24 @@ class InterceptedOperations {
   static constexpr auto kKey = c10::DispatchKey::Fake;
   static constexpr c10::DispatchKeySet kBelow{c10::DispatchKeySet::FULL_AFTER, kKey};
 
-  static InterceptedOperations*& current() {
-    static thread_local InterceptedOperations* object = nullptr;
-    return object;
+  /// LibTorch hands what lies in this place to the threads of autograd, as it does with the dispatch keys.
+  static constexpr auto kPlace = c10::DebugInfoKind::PRODUCER_INFO;
+  struct Current : c10::DebugInfoBase {
+    explicit Current(InterceptedOperations* of) : object{of} {}
+    InterceptedOperations* object;
+  };
+
+  static InterceptedOperations* current() noexcept {
+    const auto* found = dynamic_cast<const Current*>(c10::ThreadLocalDebugInfo::get(kPlace));
+    return found == nullptr ? nullptr : found->object;
   }
   static void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     if (auto* object = current()) return object->handle_(op, keys & kBelow, *stack);
-    op.redispatchBoxed(keys & kBelow, stack);  // a thread that has taken over the state of another one
+    op.redispatchBoxed(keys & kBelow, stack);  // a program may put information of its own into the place
   }
 
   Handle handle_;
-  InterceptedOperations* before_;
+  c10::DebugInfoGuard current_;
   c10::impl::IncludeDispatchKeyGuard guard_{kKey};
 };
 

@@ -61,6 +61,10 @@ void check_step(const TrainStepConfig<Optimizer, Precision, Strategy>& config) {
   if constexpr (ChecksSkippedSteps<Optimizer>)
     if (config.spike_factor > 0 || scales_loss<Precision>) Optimizer::check_can_skip_steps(config.optimizer);
   check_parameter_groups<Optimizer>(config.parameter_groups);
+  if (config.capture && config.detect_anomaly)
+    throw Error{Errc::config,
+                "training.detect_anomaly: a step that is replayed as a CUDA graph does not show its operations: set "
+                "cuda_graph=false"};
   if (config.capture) check_capture<Optimizer, Strategy>(config.strategy);
   if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);
 }

@@ -100,7 +100,8 @@ class StepLog {
     // damaged.
     if ((!skipped && !std::isfinite(row.loss)) || !std::isfinite(row.grad_norm))
       throw Error{Errc::numerics,
-                  "loss or gradient norm is not finite: lower the learning rate, or look at the data of this step"}
+                  "loss or gradient norm is not finite: lower the learning rate, or look at the data of this step; "
+                  "training.detect_anomaly=true names the operation that makes NaN"}
           .with("step", row.step)
           .with("loss", row.loss)
           .with("grad_norm", row.grad_norm);

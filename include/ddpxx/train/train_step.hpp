@@ -26,6 +26,7 @@
 #include <ddpxx/optim/parameter_group.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/anomaly_detector.hpp>
 #include <ddpxx/train/averaged_model.hpp>
 #include <ddpxx/train/captured_step.hpp>
 #include <ddpxx/train/check_group_device.hpp>
@@ -121,6 +122,7 @@ class TrainStep {
         clock_{config_.rank_times ? group.wait_clock() : nullptr},
         log_{group.size(), LetsRanksDrift<Strategy>} {
     if (config_.capture) captured_.emplace(config_.capture(device_));
+    if (config_.detect_anomaly) anomalies_.emplace(*model_);
   }
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
@@ -322,7 +324,7 @@ class TrainStep {
     auto before = std::exchange(last_step_, {});
     at::Tensor norm;
     try {
-      const auto found_inf = gradient_pass_.run(batches, facts, last_step_, captured());
+      const auto found_inf = gradients(batches, facts);
       known_metrics_.expect(last_step_.metrics.names(), step_ + 1);
       has_changed_parameters_ = true;
       const auto stepped = parameter_step_.step(found_inf, captured());
@@ -353,6 +355,16 @@ class TrainStep {
                .rank_times = std::vector<RankTime>(config_.rank_times ? static_cast<std::size_t>(group_->size()) : 0)},
               facts.sums(), LetsRanksDrift<Strategy> ? at::Tensor{} : norm, scale, last_step_.metrics.names());
     return pop(StepLog::kKeptBack);
+  }
+
+  /// Computes the gradients of the step, and returns what GradientPass::run() returns.
+  template <std::ranges::forward_range Batches>
+  at::Tensor gradients(const Batches& batches, StepFacts& facts) {
+    if (!anomalies_) return gradient_pass_.run(batches, facts, last_step_, captured());
+    const auto watch = anomalies_->watch();
+    auto found_inf = gradient_pass_.run(batches, facts, last_step_, nullptr);
+    anomalies_->check_loss(last_step_.loss);
+    return found_inf;
   }
 
   /// A hash of what this rank has called and sent since the last step; 0 unless the strategy verifies calls.
@@ -396,7 +408,8 @@ class TrainStep {
   ParameterStep<Optimizer, Precision, Strategy> parameter_step_;
   GradientPass<Model, Optimizer, Precision, Strategy> gradient_pass_;
   AveragedModel<Strategy> averaged_model_;
-  std::optional<CapturedStep> captured_;  ///< None where steps are not captured.
+  std::optional<CapturedStep> captured_;      ///< None where steps are not captured.
+  std::optional<AnomalyDetector> anomalies_;  ///< None where no operation is watched.
   StepClock clock_;
   StepLog log_;
   LastStep last_step_;  ///< Facts of the current step, which are sent with those of the next one.

@@ -15,6 +15,7 @@ struct TrainStepConfig {
   bool fused_clip = false;       ///< Clip by the norm in the optimizer's own pass, if the optimizer can.
   double spike_factor = 0.0;     ///< Leave out steps by a `SpikeGuard` of this factor; 0 leaves out none.
   double ema_decay = 0.0;        ///< Decay rate of a moving average of the parameters; 0 keeps none.
+  bool detect_anomaly = false;   ///< Let an `AnomalyDetector` watch the forward and backward passes.
   bool rank_times = false;       ///< Measure `StepDone::rank_times`, where there are several ranks.
   typename Optimizer::Config optimizer = {};
   typename Precision::Config precision = {};

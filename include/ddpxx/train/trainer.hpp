@@ -403,6 +403,7 @@ class Trainer {
             .fused_clip = config.training.fused_clip,
             .spike_factor = config.training.spike_factor,
             .ema_decay = config.training.ema_decay,
+            .detect_anomaly = config.training.detect_anomaly,
             .rank_times = config.training.slow_rank_factor > 0,
             .optimizer = config.optimizer,
             .precision = config.precision,

@@ -44,6 +44,7 @@ struct TrainingConfig {
   std::int64_t profile_steps = 3;
   std::string device = "auto";
   bool deterministic = false;
+  bool detect_anomaly = false;
   bool cuda_graph = false;
 
   static constexpr auto describe() {
@@ -127,6 +128,10 @@ struct TrainingConfig {
         field<&TrainingConfig::deterministic>(
             "Use only operations whose results repeat bit for bit; slower on a GPU, and needs "
             "CUBLAS_WORKSPACE_CONFIG=:4096:8 there"),
+        field<&TrainingConfig::detect_anomaly>(
+            "End the run where an operation makes NaN of other numbers, and name the operation; a step takes several "
+            "times as long",
+            Resume::free),
         field<&TrainingConfig::cuda_graph>(
             "Capture a step in a CUDA graph and replay it: on one GPU, with strategy single and AdamW or Adam",
             Resume::free));
