@@ -3,11 +3,13 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/data_files.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::data_files_test {
@@ -27,6 +29,12 @@ TEST(FindDataFiles, TakesFromFoldersTheFilesWithTheEnding) {
       << "the pattern names the file itself";
   EXPECT_EQ(find_data_files(notes, ".bin"), Files{notes});
   EXPECT_THROW(find_data_files(below, ".npy"), Error);
+  std::filesystem::create_symlink(folder / "gone.bin", folder / "d/3.bin");
+  EXPECT_EQ(find_data_files(below, ".bin"), (Files{first, below + "/3.bin", second})) << "a file would be left out";
+}
+
+TEST(FindDataFiles, SaysThatNoShellHasReplacedATilde) {
+  EXPECT_THAT(error_of([] { find_data_files("~/data"); }), testing::HasSubstr("write $HOME/data as an argument"));
 }
 
 }  // namespace

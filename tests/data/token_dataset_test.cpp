@@ -61,7 +61,7 @@ TEST_F(Tokens, AreReadAsUnsignedNumbersAndShiftedByOne) {
   const TokenDataset dataset{{.path = file({1, 256, 50256, 3, 65535}), .block_size = 3, .vocab_size = 65536}};
   EXPECT_EQ(dataset.size(), 2);
   EXPECT_EQ(dataset.num_tokens(), 5);
-  EXPECT_EQ(dataset.describe(), "Data has 5 tokens, of 65536 different.");
+  EXPECT_EQ(dataset.describe(), "Data has 5 tokens; vocab_size is 65536.");
   const auto batch = dataset.batch(std::array<std::int64_t, 2>{1, 0});
   EXPECT_TRUE(at::equal(batch.inputs, torch::tensor({{256, 50256, 3}, {1, 256, 50256}}, at::kLong)));
   EXPECT_TRUE(at::equal(batch.targets, torch::tensor({{50256, 3, 65535}, {256, 50256, 3}}, at::kLong)));
@@ -77,7 +77,7 @@ TEST_F(Tokens, OfAWrongFileAreDataErrors) {
       "has 6 bytes, which is no multiple of 4: it is not a file of 32-bit tokens, or it was cut off; files of at "
       "most 65536 different tokens have 16-bit ids");
   expect_error({.path = file({1, 2}), .block_size = 2, .vocab_size = 8}, "has 2, and a sample takes block_size tokens");
-  expect_error({.path = file({}), .block_size = 2, .vocab_size = 8}, "has 0, and a sample");
+  expect_error({.path = file({}), .block_size = 2, .vocab_size = 8}, " holds no tokens: write it again");
   expect_error({.path = file({1, 2, 8, 3}), .block_size = 2, .vocab_size = 8}, "token 2 of ");
   expect_error({.path = (folder_ / "none").string(), .block_size = 2}, "none");
 }
@@ -101,7 +101,9 @@ TEST_F(Tokens, AreNotWhatFilesOfOtherFormatsHold) {
   const auto ids = every(499, 100);
   expect(numbers(ids, 4), "it looks like 32-bit numbers");
   expect(numbers(ids, 4), "set vocab_size, which is 50304, to the number of tokens of the tokenizer");
-  expect(numbers(ids, 8), "it looks like 32-bit numbers");  // np.int64
+  expect(numbers(ids, 8),
+         "it looks like 64-bit numbers, since every second 32-bit number is 0: write the tokens as "
+         "16-bit numbers, by array.astype(numpy.uint16)");  // np.int64
   expect(numbers(every(1999, 100), 4), "it looks like 32-bit numbers", 65536);
 }
 
@@ -115,10 +117,11 @@ TEST_F(Tokens, AreNotWhatFilesOfOtherFormatsHoldWhereTheyHave32Bits) {
     expect(std::string(static_cast<std::size_t>(letters), 'a'), "is not a file of 32-bit tokens: it holds text");
   for (const int count : {100, 101})
     expect(numbers(every(499, count), 2),
-           "it looks like 16-bit numbers, since most of its 32-bit numbers are not below "
-           "vocab_size; files of at most 65536 different tokens have 16-bit ids");
+           "it looks like 16-bit numbers, since most of its 32-bit numbers are no ids of any "
+           "tokenizer; files of at most 65536 different tokens have 16-bit ids");
   expect(numbers(every(1000, 100), 8), "it looks like 64-bit numbers");
   expect(numbers({1, kTokens, 2}, 4), "token 1 of ");
+  expect(numbers(every(kTokens / 50, 100), 4), " has the ids below that: set the number of tokens of the tokenizer");
   expect(numbers({1, -1, 2}, 4), " is 4294967295, and vocab_size=128256 has the ids below that");
 }
 
@@ -126,7 +129,7 @@ TEST_F(Tokens, OfMoreThan65536KindsAreReadAs32BitNumbers) {
   const auto ids = every(1277, 100);
   const TokenDataset dataset{
       {.path = folder_.file("train.bin", numbers(ids, 4)), .block_size = 70, .vocab_size = 128256}};
-  EXPECT_EQ(dataset.describe(), "Data has 100 tokens, of 128256 different.");
+  EXPECT_EQ(dataset.describe(), "Data has 100 tokens; vocab_size is 128256.");
   const auto batch = dataset.batch(std::array<std::int64_t, 2>{29, 0});
   const auto expected = torch::tensor(ids, at::kLong);
   EXPECT_TRUE(at::equal(batch.inputs, at::stack({expected.narrow(0, 29, 70), expected.narrow(0, 0, 70)})));
@@ -136,13 +139,12 @@ TEST_F(Tokens, OfMoreThan65536KindsAreReadAs32BitNumbers) {
 TEST_F(Tokens, OfSeveralFilesAreOneSequence) {
   folder_.file("d/train_2.bin", numbers({5, 6, 7}, 2));
   folder_.file("d/train_10.bin", numbers({3}, 2));
-  folder_.file("d/train_11.bin", "");
   folder_.file("d/train_1.bin", numbers({0, 1, 2}, 2));
   folder_.file("d/notes.txt", "The files with the ending .bin hold tokens.");
   const auto expected = torch::tensor({0, 1, 2, 3, 5, 6, 7}, at::kLong);
   for (const auto& path : {folder_ / "d", folder_ / "d/train_*.bin", folder_ / "?/train*"}) {
     const TokenDataset dataset{{.path = path.string(), .block_size = 4, .vocab_size = 8}};
-    EXPECT_EQ(dataset.describe(), "Data has 7 tokens in 4 files, of 8 different.");
+    EXPECT_EQ(dataset.describe(), "Data has 7 tokens in 3 files; vocab_size is 8.");
     ASSERT_EQ(dataset.size(), 3);
     for (std::int64_t i = 0; i < dataset.size(); ++i) {
       const auto batch = dataset.batch(std::array{i});
@@ -154,12 +156,15 @@ TEST_F(Tokens, OfSeveralFilesAreOneSequence) {
     return TokenDataset{{.path = (folder_ / "d").string(), .block_size = 4, .vocab_size = 9}}.recorded().front().value;
   };
   const auto before = recorded();
-  EXPECT_EQ(before.find("7 tokens in 4 files, CRC-32C of both ends "), 0U) << before;
+  EXPECT_EQ(before.find("7 tokens in 3 files, CRC-32C of both ends "), 0U) << before;
   folder_.file("d/train_10.bin", numbers({4}, 2));
   EXPECT_NE(recorded(), before) << "a file in the middle has other tokens";
   folder_.file("d/train_10.bin", numbers({9}, 2));
   expect_error({.path = (folder_ / "d").string(), .block_size = 4, .vocab_size = 9},
                "token 0 of " + (folder_ / "d/train_10.bin").string());
+  folder_.file("d/train_10.bin", "");
+  expect_error({.path = (folder_ / "d").string(), .block_size = 4, .vocab_size = 9},
+               (folder_ / "d/train_10.bin").string() + " holds no tokens");
   folder_.file("texts/notes.txt", "words");
   expect_error({.path = (folder_ / "texts").string()}, "no file with the ending .bin below ");
   expect_error({.path = (folder_ / "d/val*").string()}, "no file matches ");
@@ -183,6 +188,8 @@ TEST_F(Tokens, MayStandBehindTheHeaderOfLlmC) {
   refuse(of_llama, kShort,
          "begins with a header of llm.c for 32-bit ids; files of at most 65536 different tokens have");
   refuse(of_gpt2.substr(0, 1029), kShort, "for 3 tokens of 2 bytes, and 5 bytes follow: the file was cut off");
+  for (const std::size_t size : {4U, 500U})
+    refuse(of_gpt2.substr(0, size), kShort, "a header of llm.c that is cut off: it has " + std::to_string(size));
   refuse(header(-1, 20240801, 7), kLong, "for -1 tokens of 4 bytes, and 0 bytes follow");
   refuse(header(3, 20240520, 2) + numbers(ids, 2), kShort, "begins with a header of llm.c of version 2, which is not");
 }

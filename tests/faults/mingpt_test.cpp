@@ -113,7 +113,7 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
                              "training.save_dir=" + place, "generate.tokens=4", "generate.prompt=256 3"});
   const auto two = ranks(2, train);
   EXPECT_EQ(two.code, 0) << two.err;
-  EXPECT_THAT(two.out, AllOf(HasSubstr("Data has 3000 tokens, of 320 different."), HasSubstr("val_loss"),
+  EXPECT_THAT(two.out, AllOf(HasSubstr("Data has 3000 tokens; vocab_size is 320."), HasSubstr("val_loss"),
                              testing::ContainsRegex("--- generated text ---\n.*256 3 [0-9]+ [0-9]+ [0-9]+ [0-9]+\n")));
 
   const auto mingpt = [&](Words words) {
@@ -189,7 +189,7 @@ TEST_F(Mingpt, TrainsOnSeveralFilesOfMoreThan65536Tokens) {
               "training.save_dir=" + place};
   const auto trained = alone(words);
   EXPECT_EQ(trained.code, 0) << trained.err;
-  EXPECT_THAT(trained.out, HasSubstr("Data has 500 tokens in 2 files, of 65600 different."));
+  EXPECT_THAT(trained.out, HasSubstr("Data has 500 tokens in 2 files; vocab_size is 65600."));
 
   folder_.file("data/train_3.bin", tokens(100));
   words.push_back("training.max_steps=2");

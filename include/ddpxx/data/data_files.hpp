@@ -12,19 +12,23 @@
 
 #include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/core/unreplaced_tilde.hpp>
 
 namespace ddpxx {
 
 namespace detail {
 
-/// Adds the files below `folder` whose names end with `ending`. Follows links to files, but not to folders.
+/// Adds the files below `folder` whose names end with `ending`. Follows links to files, but not to folders. A link to
+/// nothing is added too: the file that it named is missing, and opening it says so.
 inline void add_files_below(const std::filesystem::path& folder, std::string_view ending,
                             std::vector<std::string>& files) {
   const auto failure = each_entry(folder, [&](const auto& entry) {
     std::error_code gone;
-    if (entry.is_directory(gone) && !entry.is_symlink(gone))
+    const bool is_link = entry.is_symlink(gone);
+    if (entry.is_directory(gone) && !is_link)
       add_files_below(entry.path(), ending, files);
-    else if (entry.is_regular_file(gone) && entry.path().native().ends_with(ending))
+    else if ((entry.is_regular_file(gone) || (is_link && !entry.exists(gone))) &&
+             entry.path().native().ends_with(ending))
       files.push_back(entry.path().string());
   });
   if (failure) throw Error{Errc::data, "cannot read the folder " + folder.string() + ": " + failure.message()};
@@ -57,14 +61,15 @@ inline std::vector<std::string> paths_that_match(const std::string& pattern) {
 /// The regular files that a path names, sorted by the bytes of their paths, so that all machines have one order. A
 /// folder stands for all files below it whose names end with `ending`; a path that does not exist and contains one of
 /// `*?[` is a pattern for glob(3).
-/// Errors  `data` if a folder has no such file or no file matches a pattern, and for a pattern with `**`. Any other
-///         path is returned without a check.
+/// Errors  `data` if a folder has no such file or no file matches a pattern, for a pattern with `**`, and for a path
+///         with a `~` that no shell has replaced. Any other path is returned without a check.
 inline std::vector<std::string> find_data_files(const std::string& path, std::string_view ending = {}) {
   const auto is_folder = [](const std::string& name) {
     std::error_code ignored;
     return std::filesystem::is_directory(name, ignored);
   };
   std::error_code ignored;
+  if (const auto problem = detail::problem_of_tilde(path); !problem.empty()) throw Error{Errc::data, problem};
   const bool is_pattern = path.find_first_of("*?[") != std::string::npos && !std::filesystem::exists(path, ignored);
   std::vector<std::string> files;
   for (const auto& name : is_pattern ? detail::paths_that_match(path) : std::vector{path}) {

@@ -31,7 +31,7 @@ inline std::vector<std::string> find_token_files(const std::string& path) { retu
 
 /// Files of token ids as a dataset: the ids of all files in the order of find_token_files are one sequence. Sample i
 /// has the tokens [i, i + block_size) of it as input and [i + 1, i + block_size + 1) as targets.
-/// Errors  `data` if no file is found or the files are too short for one sample, and the errors of TokenFile. Ids in
+/// Errors  `data` if no file is found, one has no tokens or all are too short for one sample, and the errors of TokenFile. Ids in
 ///         the middle of a file are checked when a batch reads them. `config` for a block_size below 1.
 class TokenDataset {
  public:
@@ -43,7 +43,9 @@ class TokenDataset {
       throw Error{Errc::config, "block_size is " + std::to_string(config.block_size) + ", and must be at least 1"};
     for (const auto& path : find_token_files(config.path)) {
       begins_.push_back(num_tokens_);
-      num_tokens_ += files_.emplace_back(path, config.vocab_size).size();
+      const auto size = files_.emplace_back(path, config.vocab_size).size();
+      if (size == 0) throw Error{Errc::data, path + " holds no tokens: write it again, or remove it"};
+      num_tokens_ += size;
       checksum_ = files_.back().check_ends(checksum_);
     }
     if (num_tokens_ <= config.block_size)
@@ -59,8 +61,8 @@ class TokenDataset {
   static const char* unit() noexcept { return "tokens"; }
 
   std::string describe() const {
-    return "Data has " + std::to_string(num_tokens()) + " tokens" + in_files() + ", of " +
-           std::to_string(vocab_size()) + " different.";
+    return "Data has " + std::to_string(num_tokens()) + " tokens" + in_files() + "; vocab_size is " +
+           std::to_string(vocab_size()) + ".";
   }
 
   /// The number of tokens and a checksum of each file's first and last 1 MiB, for snapshots: a run does not resume on

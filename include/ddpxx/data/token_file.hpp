@@ -112,10 +112,12 @@ class TokenFile {
   std::size_t read_header() const {
     detail::LlmcHeader header;
     const auto bytes = std::ssize(file_.bytes());
-    if (bytes < header.kBytes) return 0;
-    std::memcpy(&header, file_.bytes().data(), sizeof header);
+    std::memcpy(&header, file_.bytes().data(), std::min(sizeof header, file_.bytes().size()));
     if (header.id_bytes() == 0) return 0;
     const auto begin = path_ + " begins with a header of llm.c ";
+    if (bytes < header.kBytes)
+      throw Error{Errc::data, begin + "that is cut off: it has " + std::to_string(bytes) + " bytes of " +
+                                  std::to_string(header.kBytes) + "; copy the file again"};
     if (header.id_bytes() != id_bytes())
       throw Error{Errc::data, begin + "for " + std::to_string(8 * header.id_bytes()) + "-bit ids; " +
                                   detail::other_id_size(vocab_size_)};

@@ -40,15 +40,16 @@ bool looks_twice_as_long(std::span<const std::byte> bytes, Number mask) {
   return std::ranges::min(larger) == 0 && std::ranges::max(larger) > count / 8;
 }
 
-/// Whether most of the 32-bit numbers are `vocab_size` or more: two 16-bit ids that are read as one 32-bit number
-/// usually are.
+/// Whether most of the 32-bit numbers are beyond the ids of any usual tokenizer: two 16-bit ids that are read as one
+/// 32-bit number usually are.
 inline bool looks_like_16_bits(std::span<const std::byte> bytes, std::int64_t vocab_size) {
+  constexpr std::int64_t kUsualTokens = 1 << 22;
   std::size_t beyond = 0;
   const auto count = bytes.size() / sizeof(std::uint32_t);
   for (std::size_t i = 0; i < count; ++i) {
     std::uint32_t number = 0;
     std::memcpy(&number, bytes.data() + i * sizeof number, sizeof number);
-    if (number >= vocab_size) ++beyond;
+    if (number >= std::max(vocab_size, kUsualTokens)) ++beyond;
   }
   return beyond > count / 2;
 }
@@ -67,11 +68,11 @@ inline std::string not_tokens(std::span<const std::byte> bytes, std::int64_t voc
   // Token ids below 256 have a NUL byte. The last character may be cut off where the checked part ends.
   if (find_non_text(text) > text.size() - kLongestCharacter)
     return "holds text: make tokens of it with `ddpxx tokenize`, or train on its characters";
-  if (!is_short && looks_twice_as_long<std::uint32_t>(bytes, 0))
-    return "looks like 64-bit numbers, since every second 32-bit number is 0: write the tokens as 32-bit numbers" +
-           to_file;
+  if (looks_twice_as_long<std::uint32_t>(bytes, 0))
+    return "looks like 64-bit numbers, since every second 32-bit number is 0: write the tokens as " +
+           std::to_string(8 * id_bytes(vocab_size)) + "-bit numbers" + to_file;
   if (!is_short && looks_like_16_bits(bytes, vocab_size))
-    return "looks like 16-bit numbers, since most of its 32-bit numbers are not below vocab_size; " +
+    return "looks like 16-bit numbers, since most of its 32-bit numbers are no ids of any tokenizer; " +
            other_id_size(vocab_size);
   // Numbers of 65536 and more have something in their high halves, but with a smaller vocabulary their low halves are
   // found to be beyond it.

@@ -24,9 +24,9 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/sweep.hpp>
+#include <ddpxx/core/unreplaced_tilde.hpp>
 #include <ddpxx/train/config_hash.hpp>
 #include <ddpxx/train/run_folder.hpp>
-#include <ddpxx/train/unreplaced_tilde.hpp>
 
 namespace ddpxx {
 

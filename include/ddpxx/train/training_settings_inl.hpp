@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <ddpxx/core/describe.hpp>
+#include <ddpxx/core/unreplaced_tilde.hpp>
 #include <ddpxx/train/training_settings.hpp>
-#include <ddpxx/train/unreplaced_tilde.hpp>
 
 namespace ddpxx {
 

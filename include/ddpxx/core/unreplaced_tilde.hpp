@@ -1,4 +1,4 @@
-// ddpxx/train/unreplaced_tilde.hpp — a place such as `~/runs`, in which no shell has replaced the `~`.
+// ddpxx/core/unreplaced_tilde.hpp — a place such as `~/runs`, in which no shell has replaced the `~`.
 #pragma once
 
 #include <string>
