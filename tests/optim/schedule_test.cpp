@@ -109,6 +109,21 @@ TEST(Step, FallsAsTorchsStepLRAndExponentialLR) {
                 0.000258280326, 0.0002324522934});
 }
 
+// Each list of rates is what the same loop prints with s = MultiStepLR(o, [2, 3, 6], 0.1).
+TEST(Step, FallsAtStepsAsTorchsMultiStepLR) {
+  const AdamWConfig config{
+      .learning_rate = kPeak, .schedule = Schedule::step, .decay_at = {2, 3, 6}, .decay_factor = 0.1};
+  EXPECT_TRUE(config.check().empty());
+  expect_rates(config, {0.0006, 0.0006, 5.9999999999999995e-05, 6e-06, 6e-06, 6e-06, 6.000000000000001e-07,
+                        6.000000000000001e-07, 6.000000000000001e-07});
+  auto warmed = config;
+  warmed.warmup_steps = 2;
+  EXPECT_TRUE(warmed.check().empty());
+  EXPECT_DOUBLE_EQ(warmed.learning_rate_at(0), kPeak / 3);
+  for (const std::int64_t step : {2, 3, 5, 6})
+    EXPECT_EQ(warmed.learning_rate_at(step), config.learning_rate_at(step)) << "the steps of warm-up count too";
+}
+
 TEST(Step, CountsItsStepsFromTheEndOfWarmUp) {
   expect_rates(
       {.learning_rate = kPeak, .schedule = Schedule::step, .warmup_steps = 3, .decay_every = 2, .decay_factor = 0.5},
@@ -265,7 +280,8 @@ TEST(ScheduleRules, NameTheFieldAndTheNumbersThatDoNotFit) {
 
 TEST(ScheduleRules, WantTheStepsBetweenDecaysForStepAlone) {
   const SGDConfig step{.learning_rate = 0.1, .schedule = Schedule::step};
-  EXPECT_EQ(errors_of(step), (Texts{{"decay_every", "must be at least 1 with schedule=step"}}));
+  EXPECT_EQ(errors_of(step),
+            (Texts{{"decay_every", "must be at least 1 with schedule=step, or name the steps in decay_at"}}));
   SGDConfig linear{.schedule = Schedule::linear, .decay_steps = 10, .decay_every = 5};
   EXPECT_EQ(errors_of(linear), Texts{});
   EXPECT_EQ(found_in(linear, Severity::warning),
@@ -274,6 +290,20 @@ TEST(ScheduleRules, WantTheStepsBetweenDecaysForStepAlone) {
   EXPECT_EQ(errors_of(linear), Texts{});
   EXPECT_EQ(found_in(linear, Severity::warning),
             (Texts{{"decay_steps", "does nothing with schedule=step: choose linear, cosine, wsd or one_cycle"}}));
+}
+
+TEST(ScheduleRules, WantRisingStepsOfDecaysBehindTheWarmUp) {
+  const auto errors = [](std::vector<std::int64_t> decay_at, std::int64_t decay_every = 0) {
+    return errors_of(SGDConfig{
+        .schedule = Schedule::step, .warmup_steps = 5, .decay_every = decay_every, .decay_at = std::move(decay_at)});
+  };
+  EXPECT_EQ(errors({5, 9}), Texts{});
+  EXPECT_EQ(errors({5, 9}, 3), (Texts{{"decay_every", "cannot be set beside decay_at: leave one of them out"}}));
+  for (const auto& wrong : {std::vector<std::int64_t>{9, 8}, {9, 9}})
+    EXPECT_EQ(errors(wrong), (Texts{{"decay_at", "must name each step once, and rise"}}));
+  EXPECT_EQ(errors({4, 9}), (Texts{{"decay_at", "begins at step 4, within the warm-up of warmup_steps (5)"}}));
+  EXPECT_EQ(found_in(SGDConfig{.decay_at = {4}}, Severity::warning),
+            (Texts{{"decay_at", "does nothing with schedule=constant: choose step"}}));
 }
 
 TEST(ScheduleRules, HoldAFinalRateThatIsNoFallAgainstSchedulesWithAPeakOnly) {

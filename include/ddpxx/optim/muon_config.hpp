@@ -36,6 +36,7 @@ struct MuonConfig {
   std::int64_t decay_steps = 0;
   double decay_ratio = 0.1;
   std::int64_t decay_every = 0;
+  std::vector<std::int64_t> decay_at = {};
   double decay_factor = 0.1;
   double final_learning_rate = 0.0;
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <numbers>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ concept Scheduled = requires(const C& config) {
   { config.decay_steps } -> std::convertible_to<std::int64_t>;
   { config.decay_ratio } -> std::convertible_to<double>;
   { config.decay_every } -> std::convertible_to<std::int64_t>;
+  { config.decay_at } -> std::convertible_to<std::vector<std::int64_t>>;
   { config.decay_factor } -> std::convertible_to<double>;
 };
 
@@ -42,13 +44,14 @@ concept Scheduled = requires(const C& config) {
 /// - constant stays at the peak;
 /// - linear and cosine decay to `final_learning_rate`, which they reach at `decay_steps` and keep;
 /// - wsd (warm-up, stable, decay) stays at the peak and decays linearly over the last `decay_ratio` of `decay_steps`;
-/// - step multiplies the rate by `decay_factor` every `decay_every` steps, down to `final_learning_rate`.
+/// - step multiplies the rate by `decay_factor` every `decay_every` steps, or at the steps `decay_at`, down to
+///   `final_learning_rate`. The steps of `decay_at` are counted from 0, those of `decay_every` from the end of warm-up.
 /// one_cycle rises from learning_rate / 25 by half a cosine, and falls by half a cosine. Step warmup_steps - 1 has the
 /// peak; with warmup_steps=0, step 0.3 * decay_steps - 1. Step decay_steps - 1 and all steps after it have
 /// learning_rate / 250000, or `final_learning_rate` if that is above 0. Momentum is not cycled.
 ///
 /// Source  constant, linear, cosine: the arithmetic of nanoGPT's get_lr. wsd: Hu et al. 2024, arXiv:2404.06395.
-///         step: torch.optim.lr_scheduler.StepLR; with decay_every=1 ExponentialLR.
+///         step: torch.optim.lr_scheduler.StepLR; with decay_every=1 ExponentialLR, with decay_at MultiStepLR.
 ///         one_cycle: torch.optim.lr_scheduler.OneCycleLR and its defaults; Smith and Topin 2017, arXiv:1708.07120.
 template <Scheduled Config>
 double scheduled_rate(const Config& config, std::int64_t step);
@@ -62,6 +65,8 @@ consteval auto schedule_fields() {
       field<&Config::decay_steps>("Optimizer step at which the schedule ends", at_least(0), Unit::steps),
       field<&Config::decay_ratio>("Fraction of decay_steps over which schedule=wsd decays", above(0.0), at_most(1.0)),
       field<&Config::decay_every>("Optimizer steps between two decays of schedule=step", at_least(0), Unit::steps),
+      field<&Config::decay_at>("Optimizer steps at which schedule=step decays, in place of decay_every", at_least(0),
+                               Unit::steps),
       field<&Config::decay_factor>("Factor of each decay of schedule=step", above(0.0), at_most(1.0)),
       field<&Config::final_learning_rate>("Learning rate from decay_steps on; the lowest one of schedule=step",
                                           at_least(0.0)));
@@ -72,6 +77,13 @@ template <Scheduled Config>
 std::vector<FieldError> check_schedule(const Config& config);
 
 namespace detail {
+
+/// How often `step` has decayed the rate before optimizer step `step`.
+template <Scheduled Config>
+std::int64_t decays_before(const Config& config, std::int64_t step) {
+  if (config.decay_at.empty()) return (step - config.warmup_steps) / std::max<std::int64_t>(config.decay_every, 1);
+  return std::ranges::count_if(config.decay_at, [step](std::int64_t at) { return at <= step; });
+}
 
 /// The number of steps in which `wsd` decays: `decay_ratio` of `decay_steps`.
 template <Scheduled Config>
@@ -108,9 +120,8 @@ double scheduled_rate(const Config& config, std::int64_t step) {
     return peak * static_cast<double>(step + 1) / (static_cast<double>(config.warmup_steps) + 1.0);
   if (config.schedule == Schedule::constant) return peak;
   if (config.schedule == Schedule::step) {
-    const auto decays = (step - config.warmup_steps) / std::max<std::int64_t>(config.decay_every, 1);
-    return std::max<double>(config.final_learning_rate,
-                            peak * std::pow(config.decay_factor, static_cast<double>(decays)));
+    const auto decays = static_cast<double>(detail::decays_before(config, step));
+    return std::max<double>(config.final_learning_rate, peak * std::pow(config.decay_factor, decays));
   }
   if (step >= config.decay_steps) return config.final_learning_rate;
   const auto begin =
@@ -132,7 +143,16 @@ std::vector<FieldError> check_schedule(const Config& config) {
   if (!stays && !steps && !has_end)
     errors.push_back({"decay_steps", "must be greater than warmup_steps (" + number(config.warmup_steps) +
                                          ") unless schedule=constant or step"});
-  if (steps && config.decay_every < 1) errors.push_back({"decay_every", "must be at least 1 with schedule=step"});
+  const bool has_list = !config.decay_at.empty();
+  if (steps && !has_list && config.decay_every < 1)
+    errors.push_back({"decay_every", "must be at least 1 with schedule=step, or name the steps in decay_at"});
+  if (steps && has_list && config.decay_every > 0)
+    errors.push_back({"decay_every", "cannot be set beside decay_at: leave one of them out"});
+  if (steps && has_list && std::ranges::adjacent_find(config.decay_at, std::greater_equal{}) != config.decay_at.end())
+    errors.push_back({"decay_at", "must name each step once, and rise"});
+  if (steps && has_list && config.decay_at.front() < config.warmup_steps)
+    errors.push_back({"decay_at", "begins at step " + number(config.decay_at.front()) +
+                                      ", within the warm-up of warmup_steps (" + number(config.warmup_steps) + ")"});
   if (config.schedule == Schedule::wsd && has_end) {
     const auto fall = detail::fall_steps(config), room = config.decay_steps - config.warmup_steps;
     if (fall < 1)
@@ -149,6 +169,7 @@ std::vector<FieldError> check_schedule(const Config& config) {
   if ((stays || steps) && config.decay_steps > 0) does_nothing("decay_steps", "linear, cosine, wsd or one_cycle");
   if (stays && config.final_learning_rate > 0) does_nothing("final_learning_rate", "another schedule");
   if (!steps && config.decay_every > 0) does_nothing("decay_every", "step");
+  if (!steps && has_list) does_nothing("decay_at", "step");
   if (config.schedule == Schedule::none && config.warmup_steps > 0) does_nothing("warmup_steps", "another schedule");
   const bool peaks = config.schedule == Schedule::wsd || config.schedule == Schedule::one_cycle || steps;
   if (peaks && config.final_learning_rate > config.learning_rate)

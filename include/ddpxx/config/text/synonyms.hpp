@@ -68,6 +68,8 @@ inline constexpr std::array kKeySynonyms{
     Synonym{"lr_scheduler_type", "schedule"},
     Synonym{"lr_step_size", "decay_every"},
     Synonym{"lr_gamma", "decay_factor"},
+    Synonym{"lr_milestones", "decay_at"},
+    Synonym{"milestones", "decay_at"},
     Synonym{"accelerator", "device"},
     Synonym{"fp16", "precision"},
     Synonym{"bf16", "precision"},
