@@ -2,22 +2,16 @@
 // a snapshot, and a snapshot as such a folder.
 #pragma once
 
-#include <array>
-#include <cstdint>
+#include <algorithm>
 #include <filesystem>
-#include <map>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include <ATen/core/Tensor.h>
 
-#include <ddpxx/config/choose_recorded.hpp>
-#include <ddpxx/config/codec.hpp>
-#include <ddpxx/config/number_text.hpp>
-#include <ddpxx/config/parse_config.hpp>
 #include <ddpxx/config/text.hpp>
-#include <ddpxx/core/describe.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/interop/model_file.hpp>
@@ -26,7 +20,9 @@
 #include <ddpxx/nn/gpt2_weights.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/train/recorded_gpt.hpp>
 
+#include "gpt_settings.hpp"
 #include "output_folder.hpp"
 
 namespace huggingface_folder {
@@ -44,42 +40,26 @@ inline bool is_one(const std::filesystem::path& place) {
 /// Errors  `storage` for a folder whose model GPT does not compute, and for weights that do not fit it.
 inline ddpxx::Snapshot read(const std::filesystem::path& folder) {
   const auto config_json = ddpxx::read_file(folder / kConfigFile, ddpxx::Errc::storage);
-  const auto [config, vocab_size, block_size] = ddpxx::read_gpt2_config(config_json);
   const auto gpt = ddpxx::from_pretrained(config_json, ddpxx::read_model_file(folder));
   ddpxx::Snapshot snapshot;
   for (const auto& [name, tensor] : ddpxx::parameters_by_name(*gpt))
     snapshot.tensors.emplace(std::string{kModel} + name, tensor);
-  // The values are written as a configuration prints them: a run that resumes compares the texts.
-  const auto add = [&](const char* path, const std::string& value) {
-    snapshot.run.settings.push_back({.path = path, .value = value, .origin = (folder / kConfigFile).string()});
-  };
-  const auto [layers, heads, width] = config.sizes();
-  add("model.model_type", ddpxx::yaml_quoted("gpt2"));
-  add("model.n_layer", std::to_string(layers));
-  add("model.n_head", std::to_string(heads));
-  add("model.n_embd", std::to_string(width));
-  add("model.dropout", ddpxx::real_text(config.dropout));
-  add("model.tied_head", config.tied_head ? "true" : "false");
-  if (config.gelu) add("model.gelu", ddpxx::ConfigCodec<ddpxx::GELUForm>::print(*config.gelu));
-  add("data.format", ddpxx::yaml_quoted("tokens"));
-  add("data.path", ddpxx::yaml_quoted(folder.string()));  // a run needs one; training names its tokens instead
-  add("data.vocab_size", std::to_string(vocab_size));
-  add("data.block_size", std::to_string(block_size));
+  auto network = ddpxx::read_gpt2_config(config_json);
+  // Python may have trained the biases of a model that had none.
+  network.config.bias = gpt->named_parameters().contains("transformer.ln_f.bias");
+  const auto origin = (folder / kConfigFile).string();
+  snapshot.run.settings = {{.path = "model.model_type", .value = ddpxx::yaml_quoted("gpt2"), .origin = origin}};
+  std::ranges::move(gpt_settings::of_network(network, origin), std::back_inserter(snapshot.run.settings));
+  auto tokens = gpt_settings::of_tokens(network.vocab_size, origin);
   std::error_code ignored;
   for (const char* name : {"tokenizer.json", "vocab.json"})
     if (std::filesystem::is_regular_file(folder / name, ignored)) {
-      add("data.tokenizer", ddpxx::yaml_quoted(folder.string()));
+      tokens.push_back({.path = "data.tokenizer", .value = ddpxx::yaml_quoted(folder.string()), .origin = origin});
       break;
     }
+  std::ranges::move(tokens, std::back_inserter(snapshot.run.settings));
   return snapshot;
 }
-
-/// The settings of a run's model.
-struct ModelSettings {
-  ddpxx::GPTConfig model;
-
-  static constexpr auto describe() { return ddpxx::fields(ddpxx::field<&ModelSettings::model>("The network")); }
-};
 
 /// Writes config.json and model.safetensors, which transformers loads by GPT2LMHeadModel.from_pretrained.
 /// Errors  `config` if the folder has one of the two files; `storage` if the snapshot is of another model than a GPT of
@@ -88,19 +68,9 @@ inline void write(const std::filesystem::path& folder, const ddpxx::Snapshot& sn
   const auto refuse = [](const std::string& why) {
     throw ddpxx::Error{ddpxx::Errc::storage, "layout=huggingface writes a GPT of layout gpt2, and " + why};
   };
-  ddpxx::Settings settings;
-  bool knows_heads = false;
-  for (const auto& setting : snapshot.run.settings)
-    if (setting.path.starts_with("model.")) {
-      settings.push_back(setting);
-      knows_heads = knows_heads || setting.path == "model.n_head";
-    }
-  if (!knows_heads) refuse("this snapshot does not record its number of heads: its run was not one of a GPT");
-  constexpr std::array kNoArguments{"ddpxx"};
-  const auto config = ddpxx::parse_config<ModelSettings>(1, kNoArguments.data(), {}, [&](const auto&) {
-                        return ddpxx::RecordedSettings{settings, "the snapshot"};
-                      }).model;
-
+  const auto recorded = ddpxx::recorded_gpt(snapshot.run.settings);
+  if (!recorded) refuse("this snapshot does not record its number of heads: its run was not one of a GPT");
+  const auto& config = *recorded;
   ddpxx::NamedTensors model;
   for (const auto& [name, tensor] : snapshot.tensors)
     if (name.starts_with(kModel)) model.emplace(name.substr(kModel.size()), tensor);

@@ -110,7 +110,29 @@ TEST_F(HuggingFace, AModelWithoutBiasesAndWithExactGELUIsAFolderForPython) {
   run_python("../interop/huggingface.py",
              {"logits", (work / "folder").string(), (work / "logits.safetensors").string()});
   EXPECT_LT(distance(gpt, work / "logits.safetensors"), kTolerance);
-  EXPECT_LT(distance(*pretrained(work / "folder"), work / "logits.safetensors"), kTolerance);
+  const auto back = pretrained(work / "folder");
+  EXPECT_LT(distance(*back, work / "logits.safetensors"), kTolerance);
+  EXPECT_EQ(back->named_parameters().size(), gpt.named_parameters().size()) << "expected no biases";
+
+  const auto bias_in = [&](const std::filesystem::path& place) {
+    const auto snapshot = load_snapshot(place).value();
+    for (const auto& setting : snapshot.run.settings)
+      if (setting.path == "model.bias") return setting.value;
+    return std::string{"none"};
+  };
+  const auto convert = [&](const std::filesystem::path& from, const std::filesystem::path& to, const char* layout) {
+    const auto ended = run("ddpxx", {"snapshot", "convert", from.string(), "to=" + to.string(), layout});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+  };
+  convert(work / "folder", work / "run", "what=all");
+  EXPECT_EQ(bias_in(work / "run"), "false");
+  convert(work / "run", work / "again", "layout=huggingface");
+  EXPECT_EQ(read_gpt2_config(read_file(work / "again/config.json", Errc::storage)).config.bias, false);
+  auto trained = read_safetensors(work / "again/model.safetensors").tensors;
+  trained.at("transformer.ln_f.bias") = at::ones({32});
+  write_safetensors(work / "again/model.safetensors", trained, {{"format", "pt"}});
+  convert(work / "again", work / "trained", "what=all");
+  EXPECT_EQ(bias_in(work / "trained"), "true") << "Python has trained the biases";
 }
 
 /// A file of tokens below 299.
@@ -147,6 +169,9 @@ TEST_F(HuggingFace, AFolderBecomesASnapshotThatGeneratesAndTrains) {
   const auto place = (work / "run").string(), back = (work / "new/back").string();
   const auto converted = run("ddpxx", {"snapshot", "convert", at("tied").string(), "to=" + place});
   ASSERT_EQ(converted.code, 0) << converted.err;
+  const auto without_data = run("mingpt", {"--from", place, "training.max_steps=1"});
+  EXPECT_EQ(without_data.code, 2);
+  EXPECT_THAT(without_data.err, HasSubstr("no tokens to train on: set data.path=FILE"));
   const auto later =
       run("ddpxx", {"snapshot", "convert", at("tied").string(), "to=" + (work / "later").string(), "step=300"});
   EXPECT_THAT(later.out, HasSubstr("step 300: "));

@@ -286,6 +286,12 @@ TEST(GPT, WithoutBiasesHasAllOtherParameters) {
     GPT with_zeros{config, kVocabulary, kBlock};
     load_gpt2(with_zeros, parameters_by_name(gpt));
     EXPECT_TRUE(at::allclose(with_zeros.logits(run, ids), gpt.logits(run, ids), 1e-5, 1e-6));
+    EXPECT_NO_THROW(load_gpt2(gpt, parameters_by_name(with_zeros))) << "zeros change nothing";
+    {
+      const c10::NoGradGuard no_grad;
+      for (auto& item : with_zeros.named_parameters())
+        if (item.key().ends_with("ln_f.bias")) item.value()[0] = 1;
+    }
     EXPECT_THAT(error_of([&] { load_gpt2(gpt, parameters_by_name(with_zeros)); }),
                 testing::EndsWith("the weights of this GPT:\n  biases: only in the file, and this model has none: set "
                                   "bias=true"));

@@ -17,7 +17,8 @@ namespace ddpxx {
 ///
 /// Errors  `storage` for a model that GPT does not compute, and for weights that do not fit it.
 inline std::shared_ptr<GPT> from_pretrained(std::string_view config_json, const NamedTensors& weights) {
-  const auto [config, vocab_size, block_size] = read_gpt2_config(config_json);
+  auto [config, vocab_size, block_size] = read_gpt2_config(config_json);
+  config.bias = config.bias || has_biases(weights);  // Python may have trained the biases of a model that had none
   auto gpt = std::make_shared<GPT>(config, vocab_size, block_size);
   load_gpt2(*gpt, weights);
   return gpt;

@@ -77,6 +77,7 @@ DDPXX_INLINE GPT2Description read_gpt2_config(std::string_view json) {
   file.must_be("scale_attn_by_inverse_layer_idx", false);
   file.must_be("add_cross_attention", false);
 
+  config.bias = file.value("bias", true) != false;
   const auto tied = file.value("tie_word_embeddings", true), dropout = file.value("resid_pdrop", 0.1);
   if (!tied.is_boolean()) detail::GPT2ConfigReader::refuse("tie_word_embeddings", tied, "true or false is needed");
   config.tied_head = tied.get<bool>();
@@ -95,22 +96,23 @@ DDPXX_INLINE std::string gpt2_config_json(const GPT2Description& description) {
   constexpr std::int64_t kEndOfText = 50256;
   // transformers warns of an end token that the vocabulary does not have.
   const auto end = description.vocab_size > kEndOfText ? nlohmann::ordered_json(kEndOfText) : nullptr;
-  const nlohmann::ordered_json json{{"architectures", {"GPT2LMHeadModel"}},
-                                    {"model_type", "gpt2"},
-                                    {"n_layer", layers},
-                                    {"n_head", heads},
-                                    {"n_embd", width},
-                                    {"n_inner", nullptr},
-                                    {"n_positions", description.block_size},
-                                    {"vocab_size", description.vocab_size},
-                                    {"activation_function", config.gelu_form() == GELUForm::tanh ? "gelu_new" : "gelu"},
-                                    {"layer_norm_epsilon", 1e-5},
-                                    {"tie_word_embeddings", config.tied_head},
-                                    {"resid_pdrop", config.dropout},
-                                    {"embd_pdrop", config.dropout},
-                                    {"attn_pdrop", config.dropout},
-                                    {"bos_token_id", end},
-                                    {"eos_token_id", end}};
+  nlohmann::ordered_json json{{"architectures", {"GPT2LMHeadModel"}},
+                              {"model_type", "gpt2"},
+                              {"n_layer", layers},
+                              {"n_head", heads},
+                              {"n_embd", width},
+                              {"n_inner", nullptr},
+                              {"n_positions", description.block_size},
+                              {"vocab_size", description.vocab_size},
+                              {"activation_function", config.gelu_form() == GELUForm::tanh ? "gelu_new" : "gelu"},
+                              {"layer_norm_epsilon", 1e-5},
+                              {"tie_word_embeddings", config.tied_head},
+                              {"resid_pdrop", config.dropout},
+                              {"embd_pdrop", config.dropout},
+                              {"attn_pdrop", config.dropout},
+                              {"bos_token_id", end},
+                              {"eos_token_id", end}};
+  if (!config.bias) json["bias"] = false;
   return json.dump(2) + '\n';
 }
 

@@ -20,9 +20,9 @@ void load_gpt2(torch::nn::Module& gpt, const NamedTensors& file);
 /// The tensors of such a file, under the names of `parameters`, those of a GPT. Matrices of linear layers may be
 /// transposed in the file, as GPT-2's are: the shape of c_attn.weight shows it. Names may lack `transformer.`. In a
 /// file without lm_head.weight, wte.weight is used for it. A GPT with a tied head needs none. In a file without any
-/// biases, these are zeros for a GPT that has biases.
+/// biases, these are zeros for a GPT that has biases; biases that are all zeros are left out for a GPT that has none.
 /// Errors  `storage`, listing every name that is missing, superfluous or of another shape; also for a file with biases
-///         and a GPT without them.
+///         other than zeros and a GPT without them.
 NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters);
 
 /// The tensors of a file of GPT-2 in the names and shapes of a GPT of layout gpt2. Other files are returned unchanged.
@@ -33,6 +33,9 @@ NamedTensors gpt2_tensors(const NamedTensors& file);
 /// Without lm_head.weight, that of a tied head, Hugging Face's default is right. Hugging Face's GPT-2 has biases: those
 /// of a GPT without biases are zeros, which give equal numbers.
 NamedTensors gpt2_to_huggingface(const NamedTensors& parameters);
+
+/// Whether the tensors of a file of GPT-2 have a bias other than zeros.
+bool has_biases(const NamedTensors& file);
 
 /// Adds the weight of a tied head to the parameters of a GPT, under the head's name: the state of nanoGPT and
 /// minGPT-ddp has both names. Other models, and a GPT with a head of its own, are unchanged.

@@ -59,6 +59,12 @@ DDPXX_INLINE NamedTensors gpt2_tensors(const NamedTensors& file) {
   return tensors;
 }
 
+DDPXX_INLINE bool has_biases(const NamedTensors& file) {
+  return std::ranges::any_of(file, [](const auto& item) {
+    return detail::is_bias(item.first) && !detail::is_mask(item.first) && item.second.any().template item<bool>();
+  });
+}
+
 DDPXX_INLINE NamedTensors gpt2_from_huggingface(const NamedTensors& file, const NamedTensors& parameters) {
   auto tensors = gpt2_tensors(file);
   remove_masks(tensors);
@@ -69,7 +75,7 @@ DDPXX_INLINE NamedTensors gpt2_from_huggingface(const NamedTensors& file, const 
     for (const auto& item : parameters)
       if (is_bias(item)) tensors.emplace(item.first, at::zeros_like(item.second));
   } else if (std::ranges::none_of(parameters, is_bias)) {
-    differences += "\n  biases: only in the file, and this model has none: set bias=true";
+    if (has_biases(tensors)) differences += "\n  biases: only in the file, and this model has none: set bias=true";
     std::erase_if(tensors, is_bias);
   }
   for (const auto& [embedding, head] : detail::kHeads) {
