@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,11 +24,14 @@
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/interop/pickle_value.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
+#include <ddpxx/nn/gpt2_description.hpp>
 #include <ddpxx/nn/gpt2_weights.hpp>
+#include <ddpxx/nn/gpt_config.hpp>
 #include <ddpxx/nn/mingpt_state.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 
+#include "gpt_settings.hpp"
 #include "python_groups.hpp"
 #include "python_optimizer.hpp"
 
@@ -154,10 +158,8 @@ inline bool is_attention_buffer(const ddpxx::NamedTensors& model, std::string_vi
   return at::equal(values, at::ones_like(values).tril_());
 }
 
-/// Removes the head of a GPT if it is tied to the token embedding: then both are one memory in the file. nanoGPT's own
-/// checkpoints keep their head, and become models with two weights.
+/// Removes the head of a GPT if it is tied to the token embedding: then both are one memory in the file.
 inline void remove_tied_head(ddpxx::TrainingCheckpoint& checkpoint) {
-  if (checkpoint.layout == ddpxx::CheckpointLayout::nanogpt) return;
   for (const auto& [embedding, head] : ddpxx::detail::kHeads) {
     const auto tokens = checkpoint.model.find(embedding), own = checkpoint.model.find(head);
     if (tokens == checkpoint.model.end() || own == checkpoint.model.end()) continue;
@@ -218,13 +220,39 @@ inline ddpxx::Snapshot to_snapshot(const ddpxx::Safetensors& file) {
   return snapshot;
 }
 
-/// Gives the output layer a copy of the token embedding's optimizer state, because the two were one parameter.
-inline void part_head_from_tokens(ddpxx::Snapshot& snapshot) {
-  for (const std::string moment : {"exp_avg.", "exp_avg_sq."}) {
-    const auto tokens = snapshot.tensors.find("optimizer." + moment + "transformer.wte.weight");
-    if (tokens != snapshot.tensors.end() && snapshot.tensors.contains("model.lm_head.weight"))
-      snapshot.tensors.emplace("optimizer." + moment + "lm_head.weight", tokens->second);
+/// Adds the settings of nanoGPT's network, if the file is a checkpoint of nanoGPT; `tell` is called with what the file
+/// does not say. Its vocabulary is that of GPT-2, with 50257 tokens or more, or one of nanoGPT's meta.pkl, which is
+/// another file.
+template <class Tell>
+void add_network(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& checkpoint, const std::string& file,
+                 Tell&& tell) {
+  if (!checkpoint.model_args) return;
+  const auto& arguments = *checkpoint.model_args;
+  const ddpxx::GPT2Description network{.config = {.model_type = "gpt2",
+                                                  .n_layer = arguments.n_layer,
+                                                  .n_head = arguments.n_head,
+                                                  .n_embd = arguments.n_embd,
+                                                  .dropout = arguments.dropout,
+                                                  .bias = arguments.bias,
+                                                  .gelu = ddpxx::GELUForm::exact,
+                                                  .tied_head = !snapshot.tensors.contains("model.lm_head.weight")},
+                                       .vocab_size = arguments.vocab_size,
+                                       .block_size = arguments.block_size};
+  const auto origin = "model_args of " + file;
+  auto settings = gpt_settings::of_network(network, origin);
+  constexpr std::int64_t kTokensOfGPT2 = 50257;
+  if (arguments.vocab_size >= kTokensOfGPT2) {
+    std::ranges::move(gpt_settings::of_tokens(arguments.vocab_size, origin), std::back_inserter(settings));
+  } else {
+    const auto count = std::to_string(arguments.vocab_size);
+    tell("the file does not say what the model's " + count +
+         " tokens are: beside nanoGPT's train.bin, set data.format=tokens data.vocab_size=" + count);
   }
+  std::string texts;
+  for (const auto& setting : settings) texts += ' ' + setting.path + '=' + setting.value;
+  tell("the snapshot records nanoGPT's network, which `mingpt --from` uses:" + texts +
+       "; for a file of nanoGPT before June 2023, which had tanh GELU, use init_from=" + file + " model.gelu=tanh");
+  std::ranges::move(settings, std::back_inserter(snapshot.run.settings));
 }
 
 /// Makes a snapshot without an optimizer's state, from which any optimizer can start.
@@ -255,12 +283,8 @@ void add_optimizer(ddpxx::Snapshot& snapshot, const ddpxx::TrainingCheckpoint& c
           "those of one group: set the others in parameter_groups");
     for (const auto& group : saved) snapshot.run.optimizer = optimizer_name(group);
     snapshot.tensors.merge(python_groups::state_by_name(snapshot, checkpoint));
-    if (python_groups::are_nanogpts(checkpoint)) {
-      part_head_from_tokens(snapshot);
-      tell(
-          "nanoGPT trains lm_head.weight and wte.weight as one and decays embeddings; a run that resumes here does "
-          "neither: beside a nanoGPT config file, set model.tied_head=false");
-    }
+    if (python_groups::are_nanogpts(checkpoint))
+      tell("nanoGPT decays the embeddings and the head that is tied to them; a run that resumes here does not");
   }
   const bool is_sgd = snapshot.run.optimizer == "SGD";
   const auto known = steps_in(snapshot.tensors);

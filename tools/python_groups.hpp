@@ -38,18 +38,11 @@ inline bool are_nanogpts(const ddpxx::TrainingCheckpoint& checkpoint) {
   return checkpoint.layout == ddpxx::CheckpointLayout::nanogpt && saved_in(checkpoint.optimizer).size() == 2;
 }
 
-/// nanoGPT's groups, each in the order of the model: matrices with weight decay, and all other parameters without. The
-/// output layer shares the token embedding there, so it counts once.
+/// nanoGPT's groups, each in the order of the model: matrices with weight decay, and all other parameters without.
 inline Groups nanogpt_groups(ddpxx::Snapshot& snapshot) {
   Groups groups(2);
   for (auto& [name, decays] : snapshot.run.parameters) {
-    const auto& values = snapshot.tensors.at(std::string{kModel} + name);
-    decays = values.dim() >= 2;
-    const auto is_same = [&](const auto& item) {
-      return item.first.starts_with(kModel) && item.first != std::string{kModel} + name &&
-             item.second.const_data_ptr() == values.const_data_ptr();
-    };
-    if (name == "lm_head.weight" && std::ranges::any_of(snapshot.tensors, is_same)) continue;
+    decays = snapshot.tensors.at(std::string{kModel} + name).dim() >= 2;
     groups[decays ? 0 : 1].parameters.push_back(name);
   }
   return groups;

@@ -176,6 +176,7 @@ class SnapshotConversion {
         python_checkpoint::add_optimizer(snapshot, checkpoint, place_, arguments_.step, tell_);
       else if (!checkpoint.step)
         snapshot.run.step = std::max<std::int64_t>(arguments_.step, 0);
+      python_checkpoint::add_network(snapshot, checkpoint, place_, tell_);
       return snapshot;
     } catch (const ddpxx::Error& error) {
       throw ddpxx::Error{error.code(), place_ + ": " + error.what()};

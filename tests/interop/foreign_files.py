@@ -9,36 +9,36 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, bias):
         super().__init__()
-        self.c_attn = nn.Linear(width, 3 * width)
-        self.c_proj = nn.Linear(width, width)
+        self.c_attn = nn.Linear(width, 3 * width, bias=bias)
+        self.c_proj = nn.Linear(width, width, bias=bias)
 
 
 class Mlp(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, bias):
         super().__init__()
-        self.c_fc = nn.Linear(width, 4 * width)
-        self.c_proj = nn.Linear(4 * width, width)
+        self.c_fc = nn.Linear(width, 4 * width, bias=bias)
+        self.c_proj = nn.Linear(4 * width, width, bias=bias)
 
 
 class Block(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, bias):
         super().__init__()
-        self.ln_1 = nn.LayerNorm(width)
-        self.attn = Attention(width)
-        self.ln_2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width)
+        self.ln_1 = nn.LayerNorm(width, bias=bias)
+        self.attn = Attention(width, bias)
+        self.ln_2 = nn.LayerNorm(width, bias=bias)
+        self.mlp = Mlp(width, bias)
 
 
 class GPT(nn.Module):
     """nanoGPT's modules; the head and the token embedding share their weights."""
 
-    def __init__(self, layers, width, characters, length):
+    def __init__(self, layers, width, characters, length, bias=True):
         super().__init__()
         self.transformer = nn.ModuleDict({
             "wte": nn.Embedding(characters, width), "wpe": nn.Embedding(length, width),
-            "h": nn.ModuleList([Block(width) for _ in range(layers)]), "ln_f": nn.LayerNorm(width)})
+            "h": nn.ModuleList([Block(width, bias) for _ in range(layers)]), "ln_f": nn.LayerNorm(width, bias=bias)})
         self.lm_head = nn.Linear(width, characters, bias=False)
         self.transformer.wte.weight = self.lm_head.weight
 
@@ -51,15 +51,15 @@ def train(model, optimizer, steps):
         optimizer.step()
 
 
-def nanogpt(path):
-    model = GPT(2, 16, 11, 8)
+def nanogpt(path, characters, bias):
+    model = GPT(2, 16, characters, 8, bias)
     parameters = [p for _, p in model.named_parameters()]
     groups = [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
               {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95))
     train(model, optimizer, 3)
     state = {"_orig_mod." + name: tensor for name, tensor in model.state_dict().items()}
-    arguments = dict(n_layer=2, n_head=2, n_embd=16, block_size=8, bias=True, vocab_size=11, dropout=0.0)
+    arguments = dict(n_layer=2, n_head=2, n_embd=16, block_size=8, bias=bias, vocab_size=characters, dropout=0.0)
     torch.save({"model": state, "optimizer": optimizer.state_dict(), "model_args": arguments, "iter_num": 3,
                 "best_val_loss": torch.tensor(2.5), "config": dict(arguments, device="cpu", compile=True)}, path)
 
@@ -121,7 +121,8 @@ def gpt2(path):
 
 folder = Path(sys.argv[1])
 torch.manual_seed(0)
-nanogpt(folder / "ckpt.pt")
+nanogpt(folder / "ckpt.pt", 11, True)
+nanogpt(folder / "tokens.pt", 50304, False)
 lightning(folder / "last.ckpt", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), 5, processed=3)
 lightning(folder / "two.ckpt", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), 5, optimizers=2)
 lightning(folder / "sgd.ckpt", lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), 4)

@@ -1,6 +1,9 @@
 // Reads files that nanoGPT, Lightning and Hugging Face have written, as snapshots and as weights.
 #include <filesystem>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -37,6 +40,11 @@ class ForeignFiles : public testing::Test {
   static Ended convert(const std::string& from, const std::string& to, const std::string& more = "what=all") {
     return StartedProgram{{program_folder() + "/ddpxx", "snapshot", "convert", from, "to=" + to, more}}.wait();
   }
+  static Ended mingpt(std::vector<std::string> words) {
+    words.insert(words.begin(), program_folder() + "/mingpt");
+    words.insert(words.end(), {"training.device=cpu", "training.max_epochs=0"});
+    return StartedProgram{words}.wait();
+  }
 
   static inline TemporaryFolder* folder_ = nullptr;
 };
@@ -46,15 +54,15 @@ GPT gpt() { return GPT{GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 16}, 11, 8
 TEST_F(ForeignFiles, NanoGPTsCheckpointGoesOnAtItsStep) {
   const auto ended = convert(path("ckpt.pt"), path("nano"));
   ASSERT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("nanoGPT trains lm_head.weight and wte.weight as one"));
-  EXPECT_THAT(ended.out, HasSubstr("set model.tied_head=false"));
+  EXPECT_THAT(ended.out, HasSubstr("nanoGPT decays the embeddings and the head that is tied to them"));
+  EXPECT_THAT(ended.out, HasSubstr("set data.format=tokens data.vocab_size=11"));
   const auto snapshot = load_snapshot(path("nano")).value();
   EXPECT_EQ(snapshot.run.step, 3);
   EXPECT_EQ(snapshot.run.optimizer, "AdamW");
   const auto value = read_pt(path("ckpt.pt"));
   const auto& file = value.get<PickleDict>("the file");
   const auto& model = file.find("model")->get<PickleDict>("model");
-  const auto named = gpt();
+  const GPT named{GPTConfig{.n_layer = 2, .n_head = 2, .n_embd = 16, .tied_head = true}, 11, 8};
   for (const auto& item : named.named_parameters()) {
     const auto& name = item.key();
     const auto& written = model.find("_orig_mod." + name)->get<at::Tensor>(name);
@@ -65,11 +73,38 @@ TEST_F(ForeignFiles, NanoGPTsCheckpointGoesOnAtItsStep) {
   const auto& first = states.entries.at(0).second.get<PickleDict>("a state");
   EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg.transformer.wte.weight"),
                         first.find("exp_avg")->get<at::Tensor>("exp_avg")));
-  EXPECT_TRUE(at::equal(snapshot.tensors.at("optimizer.exp_avg.lm_head.weight"),
-                        first.find("exp_avg")->get<at::Tensor>("exp_avg")));
+  EXPECT_FALSE(snapshot.tensors.contains("model.lm_head.weight")) << "it is one weight with the token embedding";
   EXPECT_EQ(snapshot.tensors.at("optimizer.step").item<float>(), 3);
   for (const auto& setting : snapshot.run.settings)
     if (setting.path == "optimizer.beta2") EXPECT_EQ(setting.value, "0.95");
+}
+
+TEST_F(ForeignFiles, NanoGPTsNetworkIsThatOfTheRunsThatGoOnWithIt) {
+  const auto place = path("tokens");
+  const auto converted = convert(path("tokens.pt"), place);
+  ASSERT_EQ(converted.code, 0) << converted.err;
+  EXPECT_THAT(converted.out, HasSubstr("model.bias=false model.gelu=\"exact\" model.tied_head=true"));
+  std::map<std::string, std::string> recorded;
+  const auto snapshot = load_snapshot(place).value();
+  for (const auto& [setting, value, resume, origin] : snapshot.run.settings) {
+    recorded.emplace(setting, value);
+    if (setting.starts_with("model.")) EXPECT_EQ(origin, "model_args of " + path("tokens.pt"));
+  }
+  EXPECT_EQ(recorded.at("model.n_head"), "2");
+  EXPECT_EQ(recorded.at("data.format"), "\"tokens\"");
+
+  const auto generated = mingpt({"generate", "--from", place, "generate.prompt=1 2", "generate.tokens=3"});
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  const auto tokens = folder_->file("train.bin", std::string(200, '\0'));
+  const auto going_on = mingpt({"--from", place, "data.path=" + tokens, "training.max_steps=4", "data.batch_size=2"});
+  EXPECT_EQ(going_on.code, 0) << going_on.err;
+  EXPECT_THAT(going_on.out, HasSubstr("step 4/4"));
+  const auto config = folder_->file("train.py", "n_layer = 2\nn_head = 2\nn_embd = 16\nblock_size = 8\n");
+  const auto beside_a_file =
+      mingpt({config, "data.format=tokens", "data.path=" + tokens, "training.save_dir=" + place, "training.max_steps=5",
+              "training.eval_every=0", "training.save_every=0", "data.batch_size=2"});
+  EXPECT_EQ(beside_a_file.code, 0) << beside_a_file.err;
+  EXPECT_THAT(beside_a_file.out, HasSubstr("step 5/5"));
 }
 
 TEST_F(ForeignFiles, LightningsCheckpointGoesOnAtItsStepAndEpoch) {

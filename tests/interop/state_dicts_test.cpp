@@ -74,6 +74,18 @@ TEST(StateDicts, CountsTheEpochsOfTorchvisionFromTheOneThatHasEnded) {
   EXPECT_EQ(from_python(PickleDict{}.add("model", at::ones({1}))).layout, CheckpointLayout::state_dict)
       << "a parameter of the name `model`";
   EXPECT_EQ(from_python(PickleDict{}.add("model", weights).add("iter_num", 4)).layout, CheckpointLayout::nanogpt);
+  const auto arguments_in = [&](PickleDict arguments) {
+    return from_python(PickleDict{}.add("model", weights).add("iter_num", 4).add("model_args", std::move(arguments)))
+        .model_args;
+  };
+  const auto sizes =
+      PickleDict{}.add("n_layer", 2).add("n_head", 3).add("n_embd", 6).add("block_size", 4).add("vocab_size", 5);
+  EXPECT_TRUE(arguments_in(sizes).value().bias) << "nanoGPT's first versions always had biases";
+  const auto arguments = arguments_in(PickleDict{sizes}.add("bias", false).add("dropout", 0)).value();
+  EXPECT_EQ(arguments.n_head, 3);
+  EXPECT_FALSE(arguments.bias);
+  EXPECT_FALSE(arguments_in(PickleDict{}.add("dim", 6).add("n_heads", 3))) << "llama2.c's";
+  EXPECT_THAT(refusal([&] { arguments_in(PickleDict{sizes}.add("bias", 1)); }), HasSubstr("bias of model_args"));
 }
 
 TEST(StateDicts, WrappersNamesComeOff) {

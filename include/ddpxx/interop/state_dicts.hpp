@@ -26,6 +26,17 @@ enum class CheckpointLayout {
   state_dict    ///< The model's tensors alone, without outer keys.
 };
 
+/// The arguments of a GPT in nanoGPT, which its checkpoints have under `model_args`.
+struct NanoGPTArguments {
+  std::int64_t n_layer = 0;
+  std::int64_t n_head = 0;
+  std::int64_t n_embd = 0;
+  std::int64_t block_size = 0;
+  std::int64_t vocab_size = 0;
+  bool bias = true;  ///< True also for a file without this key, from before nanoGPT could leave biases out.
+  double dropout = 0.0;
+};
+
 struct TrainingCheckpoint {
   CheckpointLayout layout = CheckpointLayout::mingpt_ddp;
   NamedTensors model = {};     ///< Parameters and buffers, under the model's own names.
@@ -34,7 +45,8 @@ struct TrainingCheckpoint {
   /// The names of the model's tensors in the order of the file, which is the order of Python's module. When a
   /// checkpoint is written, tensors that are not in this list come last.
   std::vector<std::string> names = {};
-  std::optional<std::int64_t> step = {};  ///< Optimizer steps done; none if the file does not say.
+  std::optional<std::int64_t> step = {};            ///< Optimizer steps done; none if the file does not say.
+  std::optional<NanoGPTArguments> model_args = {};  ///< Only in checkpoints of nanoGPT.
 };
 
 /// Returns whether checkpoints of a layout have a place for the optimizer's state.

@@ -83,6 +83,28 @@ inline std::optional<std::int64_t> epochs_processed(const PickleDict& checkpoint
   return count != nullptr ? std::optional{*count} : std::nullopt;
 }
 
+/// Reads nanoGPT's `model_args`. Returns none for those of another network, such as llama2.c's, which has other keys.
+inline std::optional<NanoGPTArguments> nanogpt_arguments(const PickleValue& value) {
+  const auto* dict = value.get_if<PickleDict>();
+  if (dict == nullptr) return std::nullopt;
+  NanoGPTArguments arguments;
+  for (const auto& [key, size] :
+       {std::pair{"n_layer", &arguments.n_layer}, std::pair{"n_head", &arguments.n_head},
+        std::pair{"n_embd", &arguments.n_embd}, std::pair{"block_size", &arguments.block_size},
+        std::pair{"vocab_size", &arguments.vocab_size}}) {
+    const auto* found = dict->find(key);
+    const auto* number = found != nullptr ? found->get_if<std::int64_t>() : nullptr;
+    if (number == nullptr) return std::nullopt;
+    *size = *number;
+  }
+  if (const auto* bias = dict->find("bias")) arguments.bias = bias->get<bool>("bias of model_args");
+  if (const auto* dropout = dict->find("dropout")) {
+    const auto* count = dropout->get_if<std::int64_t>();  // `--dropout=0` is an integer
+    arguments.dropout = count != nullptr ? static_cast<double>(*count) : dropout->get<double>("dropout of model_args");
+  }
+  return arguments;
+}
+
 /// Reads a step: a tensor of one number, or an integer before PyTorch 1.12.
 inline double step_count(const PickleValue& value) {
   if (const auto* number = value.get_if<std::int64_t>()) return static_cast<double>(*number);
@@ -169,6 +191,8 @@ DDPXX_INLINE TrainingCheckpoint from_python(const PickleValue& value) {
       if (keys.layout == CheckpointLayout::lightning)
         checkpoint.epoch = std::max(checkpoint.epoch, detail::epochs_processed(dict).value_or(0));
       checkpoint.step = count(keys.step);
+      if (const auto* arguments = dict.find("model_args"); keys.layout == CheckpointLayout::nanogpt && arguments)
+        checkpoint.model_args = detail::nanogpt_arguments(*arguments);
       return checkpoint;
     }
   }
