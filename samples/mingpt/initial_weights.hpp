@@ -23,6 +23,7 @@
 #include <ddpxx/storage/open_storage.hpp>
 
 #include "run_config.hpp"
+#include "saved_network.hpp"
 
 enum class WeightSource : std::int64_t { none, file, snapshot, own_snapshot, chosen_snapshot };
 
@@ -103,12 +104,15 @@ inline WeightSource find_initial_weights(const RunConfig& config, ddpxx::Group& 
   return static_cast<WeightSource>(shared.item<std::int64_t>());
 }
 
-/// Loads a file of weights into a GPT.
+/// Loads the file of weights that `init_from` names into the run's GPT.
 /// Errors  `storage` for a file that is not there, is damaged, or holds the weights of another model.
-inline void load_weights_file(torch::nn::Module& gpt, const std::string& init_from) {
+inline void load_weights_file(torch::nn::Module& gpt, const RunConfig& config, const ddpxx::Group& group) {
   try {
-    ddpxx::load_gpt2(gpt, ddpxx::read_model_file(weights_file(init_from)));
+    const auto file = ddpxx::read_checkpoint_file(weights_file(config.init_from));
+    if (file.model_args)
+      check_network(network_of(*file.model_args, config.model.tied_head), config.model, "nanoGPT's file", group);
+    ddpxx::load_gpt2(gpt, file.model);
   } catch (const ddpxx::Error& error) {
-    throw ddpxx::Error{error.code(), "init_from=" + init_from + ": " + error.what()};
+    throw ddpxx::Error{error.code(), "init_from=" + config.init_from + ": " + error.what()};
   }
 }

@@ -22,11 +22,13 @@
 #include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/storage/open_storage.hpp>
 #include <ddpxx/train/chosen_snapshot.hpp>
+#include <ddpxx/train/recorded_gpt.hpp>
 #include <ddpxx/train/trainer.hpp>
 
 #include "initial_weights.hpp"
 #include "prompt.hpp"
 #include "run_config.hpp"
+#include "saved_network.hpp"
 #include "strategies/strategies.hpp"
 #include "text_parts.hpp"
 #include "training_text.hpp"
@@ -58,14 +60,17 @@ void train(const Run& run, const typename Strategy::Config& strategy, const type
                                              text->block_size());
   if (run.loads_file)
     ddpxx::on_every_rank(group, ddpxx::Errc::storage, [&] {
-      load_weights_file(*model, config.init_from);
+      load_weights_file(*model, config, group);
       return true;
     });
   if (!run.chosen.place.empty()) {
     const auto storage = ddpxx::open_storage(run.chosen.place);
     ddpxx::read_chosen(*storage, run.chosen, group, [&](const ddpxx::Manifest& manifest) {
-      return ddpxx::on_every_rank(group, ddpxx::Errc::storage,
-                                  [&] { return ddpxx::try_load_model(*model, *storage, manifest).value_or(""); });
+      return ddpxx::on_every_rank(group, ddpxx::Errc::storage, [&] {
+        if (const auto saved = ddpxx::recorded_gpt(manifest.run.settings))
+          check_network(*saved, config.model, "the snapshot", group);
+        return ddpxx::try_load_model(*model, *storage, manifest).value_or("");
+      });
     });
   }
   if (!run.only_evaluates && group.rank() == 0) {

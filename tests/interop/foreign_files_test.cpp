@@ -107,6 +107,36 @@ TEST_F(ForeignFiles, NanoGPTsNetworkIsThatOfTheRunsThatGoOnWithIt) {
   EXPECT_THAT(beside_a_file.out, HasSubstr("step 5/5"));
 }
 
+TEST_F(ForeignFiles, WeightsOfAnotherNetworkAreRefusedWhereTheirShapesDoNotShowIt) {
+  const auto begin = [](const std::string& from, const std::vector<std::string>& more) {
+    std::vector<std::string> words{
+        "init_from=" + path(from), "data.path=" + folder_->file("few.bin", std::string(200, '\0')),
+        "data.format=tokens",      "data.vocab_size=11",
+        "data.block_size=8",       "model.n_layer=2",
+        "model.n_embd=16",         "training.max_steps=1",
+        "data.batch_size=2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return mingpt(words);
+  };
+  ASSERT_EQ(convert(path("ckpt.pt"), path("weights"), "what=model").code, 0);
+  for (const auto& [from, source] : {std::pair{"ckpt.pt", "nanoGPT's file"}, {"weights", "the snapshot"}}) {
+    const auto wrong = begin(from, {"model.n_head=4", "model.bias=false", "model.tied_head=true"});
+    EXPECT_EQ(wrong.code, 4);
+    EXPECT_THAT(wrong.err, HasSubstr(std::string{"these are the weights of another network:\n  n_head: 2 in "} +
+                                     source + ", 4 in this run\n  bias: true in " + source +
+                                     ", false in this run\nset model.n_head=2 model.bias=true"));
+    for (const auto& [form, warns] : {std::pair{"null", true}, {"tanh", false}, {"exact", false}}) {
+      const auto begun = begin(from, {"model.n_head=2", "model.tied_head=true", std::string{"model.gelu="} + form});
+      EXPECT_EQ(begun.code, 0) << begun.err;
+      EXPECT_EQ(begun.err.find("set model.gelu=exact, or model.gelu=tanh if that is intended") != std::string::npos,
+                warns)
+          << from << ' ' << form << begun.err;
+    }
+  }
+  EXPECT_EQ(begin("ckpt.pt", {"model.n_head=2"}).code, 0) << "expected a head that begins as a copy of the embedding";
+  EXPECT_THAT(begin("weights", {"model.n_head=2"}).err, HasSubstr("set model.tied_head=true"));
+}
+
 TEST_F(ForeignFiles, LightningsCheckpointGoesOnAtItsStepAndEpoch) {
   for (const auto& [file, steps, epoch, moment] :
        {std::tuple{"last", 5, 3, "exp_avg"}, std::tuple{"sgd", 4, 2, "momentum_buffer"}}) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <ddpxx/flat/named_tensors.hpp>
+#include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 
 namespace ddpxx {
@@ -22,8 +23,12 @@ bool is_of_snapshot(const Safetensors& file);
 /// there is no such file.
 std::optional<std::filesystem::path> find_model_file(const std::filesystem::path& folder);
 
-/// Reads the model's tensors from a file of any layout (see from_python), from the files that an index names, or from
-/// a folder in which find_model_file finds one of these. Returns them under the model's own names.
+/// Reads a file of any layout (see from_python), the files that an index names, or a folder in which find_model_file
+/// finds one of these. A safetensors file and an index have the model's tensors alone: their layout is `state_dict`.
+/// Errors  `storage`, naming the file.
+TrainingCheckpoint read_checkpoint_file(const std::filesystem::path& path);
+
+/// Reads the model's tensors from what read_checkpoint_file reads. Returns them under the model's own names.
 /// Errors  `storage`, naming the file.
 NamedTensors read_model_file(const std::filesystem::path& path);
 

@@ -84,7 +84,7 @@ DDPXX_INLINE std::optional<std::filesystem::path> find_model_file(const std::fil
   return std::nullopt;
 }
 
-DDPXX_INLINE NamedTensors read_model_file(const std::filesystem::path& path) {
+DDPXX_INLINE TrainingCheckpoint read_checkpoint_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     const auto file = find_model_file(path);
@@ -92,23 +92,30 @@ DDPXX_INLINE NamedTensors read_model_file(const std::filesystem::path& path) {
       throw Error{Errc::storage, "the folder " + path.string() +
                                      " has no weights: neither model.safetensors nor pytorch_model.bin, nor an index "
                                      "such as model.safetensors.index.json"};
-    return read_model_file(*file);
+    return read_checkpoint_file(*file);
   }
-  if (path.filename().string().ends_with(detail::kIndexEnding)) return detail::read_indexed_files(path);
+  const auto model_alone = [](NamedTensors model) {
+    return TrainingCheckpoint{.layout = CheckpointLayout::state_dict, .model = std::move(model)};
+  };
+  if (path.filename().string().ends_with(detail::kIndexEnding)) return model_alone(detail::read_indexed_files(path));
   if (path.extension() == ".safetensors") {
     auto file = read_safetensors(path);
-    if (!is_of_snapshot(file)) return std::move(file.tensors);
+    if (!is_of_snapshot(file)) return model_alone(std::move(file.tensors));
     NamedTensors model;
     for (const auto& [name, tensor] : file.tensors)
       if (name.starts_with(detail::kModelPrefix)) model.emplace(name.substr(detail::kModelPrefix.size()), tensor);
-    return model;
+    return model_alone(std::move(model));
   }
   const auto value = read_pt(path);
   try {
-    return from_python(value).model;
+    return from_python(value);
   } catch (const Error& error) {
     throw Error{error.code(), path.string() + ": " + error.what()};
   }
+}
+
+DDPXX_INLINE NamedTensors read_model_file(const std::filesystem::path& path) {
+  return read_checkpoint_file(path).model;
 }
 
 }  // namespace ddpxx
