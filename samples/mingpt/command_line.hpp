@@ -194,10 +194,22 @@ inline ddpxx::RecordedSettings settings_of_snapshot(const CommandLine& command,
   return recorded;
 }
 
+/// Records `null` for a form of GELU that is set to that of the layout. Settings that mean one network are recorded
+/// alike, because a run that resumes compares the texts.
+inline void record_form_of_gelu(ddpxx::ParsedConfig<RunConfig>& run) {
+  auto model = run.config.model;
+  model.gelu.reset();
+  if (model.gelu_form() != run.config.model.gelu_form()) return;
+  for (auto& setting : run.record.settings)
+    if (setting.path == "model.gelu") setting.value = "null";
+}
+
 /// Reads the rest of the command line; its settings override those of the snapshot.
 /// Errors  those of parse_recorded() and settings_of_snapshot().
 inline ddpxx::ParsedConfig<RunConfig> parse_run(const CommandLine& command) {
-  return ddpxx::parse_recorded<RunConfig>(
+  auto run = ddpxx::parse_recorded<RunConfig>(
       command.argc(), command.argv(), parse_options(command),
       [&](const ddpxx::GivenConfig<RunConfig>& given) { return settings_of_snapshot(command, given); });
+  record_form_of_gelu(run);
+  return run;
 }

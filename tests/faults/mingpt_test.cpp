@@ -153,6 +153,17 @@ TEST_F(Mingpt, TrainsOnTokensAndGeneratesTheirNumbers) {
   }
 }
 
+TEST_F(Mingpt, ResumesWhereTheFormOfGELUIsTheSameByAnotherSpelling) {
+  const auto place = "training.save_dir=" + (folder_ / "run").string();
+  for (const auto& [form, steps] : {std::pair{"null", "1"}, {"tanh", "2"}, {"null", "3"}}) {
+    const auto run = alone({place, std::string{"model.gelu="} + form, std::string{"training.max_steps="} + steps});
+    EXPECT_EQ(run.code, 0) << form << run.err;
+  }
+  const auto other = alone({place, "model.gelu=exact", "training.max_steps=4"});
+  EXPECT_EQ(other.code, 4);
+  EXPECT_THAT(other.err, HasSubstr("model.gelu: null in the snapshot, \"exact\" now"));
+}
+
 TEST_F(Mingpt, ResumesByNanoGPTsWordOnlyWhereThereIsASnapshot) {
   const auto place = (folder_ / "run").string();
   Words words{"init_from=resume", "training.max_steps=1", "training.save_dir=" + place};
