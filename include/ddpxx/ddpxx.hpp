@@ -22,6 +22,7 @@
 #include <ddpxx/data/random_split.hpp>
 #include <ddpxx/data/subset.hpp>
 #include <ddpxx/data/token_dataset.hpp>
+#include <ddpxx/data/weighted_samples.hpp>
 #include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/launch/join.hpp>
 #include <ddpxx/launch/program.hpp>
