@@ -63,10 +63,12 @@ inline at::Tensor sum_blocks_by_kernel(const at::Tensor& blocks_GF, at::ScalarTy
   return sums_F;
 }
 
+/// The threads of a block whose threads have a pack of columns each.
+inline constexpr std::int64_t kColumnThreads = 128;
+
 /// A grid whose threads have a pack of columns each, and rows in `blocks` parts.
 inline LaunchShape shape_for_columns(std::int64_t blocks, std::int64_t packs) {
-  constexpr std::int64_t kThreads = 128;
-  return {.grid_x = (packs + kThreads - 1) / kThreads, .grid_y = blocks, .threads = kThreads};
+  return {.grid_x = (packs + kColumnThreads - 1) / kColumnThreads, .grid_y = blocks, .threads = kColumnThreads};
 }
 
 /// The number of blocks in which the rows of a matrix are added up first: enough to fill a GPU, and more would only
@@ -76,20 +78,37 @@ inline std::int64_t blocks_of_rows(std::int64_t rows) {
   return std::min(rows, kMaxBlocks);
 }
 
-/// The type X of the numbers, kParts and kPack are defined before this source. Each part is a matrix of its own; a row
-/// of `joined` is their rows, one behind the other. A thread adds up its columns over its rows.
+/// The type X of the numbers, kParts, kPack and kThreads are defined before this source. Each part is a matrix of its
+/// own; a row of `joined` is their rows, one behind the other. A thread adds up its columns over its rows.
 inline constexpr const char* kJoinedSumsSource = R"cuda(
-extern "C" __global__ void joined_sums(const Pack<X>* __restrict__ first, const Pack<X>* __restrict__ second,
-                                       const Pack<X>* __restrict__ third, Pack<X>* __restrict__ joined,
-                                       Pack<float>* __restrict__ sums, long long rows, int packs_of_part) {
+// Four blocks on a multiprocessor leave a thread registers for all loads of a batch. Without the bound the compiler
+// starts most loads of a batch behind the sums of the rows before, to use fewer registers.
+extern "C" __global__ void __launch_bounds__(kThreads, 4)
+    joined_sums(const Pack<X>* __restrict__ first, const Pack<X>* __restrict__ second,
+                const Pack<X>* __restrict__ third, Pack<X>* __restrict__ joined, Pack<float>* __restrict__ sums,
+                long long rows, int packs_of_part) {
   const int p = blockIdx.x * blockDim.x + threadIdx.x, packs = kParts * packs_of_part;
   if (p >= packs) return;
   const int part = p / packs_of_part;
   const Pack<X>* const column = (part == 0 ? first : part == 1 ? second : third) + p % packs_of_part;
+  const long long step = gridDim.y;
   Pack<float> total;
   for (int k = 0; k < kPack; ++k) total.values[k] = 0;
-#pragma unroll 4
-  for (long long n = blockIdx.y; n < rows; n += gridDim.y) {
+  // All loads of a batch are started before the first of them is used. A loop that may end after any row would wait for
+  // each row in turn. The order of the additions does not depend on the batches.
+  constexpr int kBatch = 8;
+  long long n = blockIdx.y;
+  for (; n + (kBatch - 1) * step < rows; n += kBatch * step) {
+    Pack<X> batch[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) batch[i] = column[(n + i * step) * packs_of_part];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      for (int k = 0; k < kPack; ++k) total.values[k] += load(batch[i].values[k]);
+      if (kParts > 1) joined[(n + i * step) * packs + p] = batch[i];
+    }
+  }
+  for (; n < rows; n += step) {
     const Pack<X> row = column[n * packs_of_part];
     for (int k = 0; k < kPack; ++k) total.values[k] += load(row.values[k]);
     if (kParts > 1) joined[n * packs + p] = row;
@@ -99,8 +118,8 @@ extern "C" __global__ void joined_sums(const Pack<X>* __restrict__ first, const 
 )cuda";
 
 inline std::string joined_sums_source(at::ScalarType type, std::size_t parts, std::int64_t width_of_part) {
-  return type_line("X", type) + number_line("kParts", static_cast<std::int64_t>(parts)) + pack_lines(width_of_part) +
-         kJoinedSumsSource;
+  return type_line("X", type) + number_line("kParts", static_cast<std::int64_t>(parts)) +
+         number_line("kThreads", kColumnThreads) + pack_lines(width_of_part) + kJoinedSumsSource;
 }
 
 struct JoinedSums {
