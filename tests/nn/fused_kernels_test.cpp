@@ -105,7 +105,6 @@ constexpr const char* kCudaOnCPU = R"cpp(
   float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
   unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
   float rsqrtf(float value) { return 1 / std::sqrt(value); }
-  float __expf(float value) { return std::exp(value); }
   float __fdividef(float a, float b) { return a / b; }
   void __trap() { std::abort(); }
   template <class... A, std::size_t... I>
@@ -469,6 +468,18 @@ TEST(FusedKernels, OfSumsOfBlocksAddUpAllBlocks) {
     }
 }
 
+/// Halfway between two numbers of bfloat16, next to that, below the normal numbers, and beyond the largest one. On a
+/// GPU one instruction rounds so.
+TEST(FusedKernels, RoundToBFloat16AsATenDoes) {
+  const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
+  const auto values = at::tensor({1 + 0x1p-8F, 1 + 0x3p-8F, 1 + 0x1p-8F + 0x1p-20F, -1 - 0x1p-8F, 0x1p-130F,
+                                  0x1.8p-134F, 0x1p-149F, largest, -largest, infinity, -infinity, 0.1F});
+  const auto rounded = detail::sum_blocks_by_kernel(values.unsqueeze(0), kBFloat16, launch);
+  EXPECT_TRUE(at::equal(rounded, values.to(kBFloat16))) << rounded;
+  const auto nan = at::full({1, 1}, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(detail::sum_blocks_by_kernel(nan, kBFloat16, launch).isnan().item<bool>());
+}
+
 /// Tensors that do not begin where packs must begin are copied.
 TEST(FusedKernels, TakeTensorsAtAnyAddress) {
   const auto all = at::randn({1 + 16}), bias = at::randn({8});
@@ -524,7 +535,7 @@ TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
   const auto compile = [&](const std::string& source, int capability) {
     EXPECT_FALSE(nvrtc->compile(std::string{detail::kFloatTypes} + detail::kHalfType + source, capability).empty());
   };
-  for (const int capability : {80, 90, 100})
+  for (const int capability : {75, 80, 90, 100})
     for (const auto type : {kFloat, kBFloat16, kHalf}) {
       compile(detail::sum_blocks_source(type), capability);
       compile(detail::joined_sums_source(type, 1, 33), capability);

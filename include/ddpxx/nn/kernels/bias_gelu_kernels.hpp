@@ -23,7 +23,7 @@ constexpr float kSqrtHalf = 0.70710678118654752f, kSqrt8OverPi = 1.5957691216057
 
 // GELU's approximation u (1 + tanh(z)) / 2 is u times the logistic function of 2z, which takes one exponential.
 __device__ inline float logistic(float u) {
-  return __fdividef(1.0f, 1 + __expf(-kSqrt8OverPi * (u + kCubic * u * u * u)));
+  return __fdividef(1.0f, 1 + exponential(-kSqrt8OverPi * (u + kCubic * u * u * u)));
 }
 // The value of GELU at u, or its derivative.
 __device__ inline float gelu(float u) {
@@ -35,7 +35,7 @@ __device__ inline float slope_of_gelu(float u) {
     const float part = logistic(u);
     return part + u * part * (1 - part) * kSqrt8OverPi * (1 + 3 * kCubic * u * u);
   }
-  return 0.5f * (1 + erff(u * kSqrtHalf)) + u * __expf(-0.5f * u * u) * 0.25f * kSqrt8OverPi;
+  return 0.5f * (1 + erff(u * kSqrtHalf)) + u * exponential(-0.5f * u * u) * 0.25f * kSqrt8OverPi;
 }
 
 extern "C" __global__ void bias_gelu_forward(const Pack<X>* __restrict__ x, const Pack<W>* __restrict__ bias,

@@ -35,14 +35,14 @@ extern "C" __global__ void cross_entropy(Pack<X>* logits, const long long* targe
       largest = fmaxf(largest, values[k]);
     }
     if (largest > top) {
-      sum *= __expf(top - largest);
+      sum *= exponential(top - largest);
       top = largest;
     }
     // Logits of minus infinity are left out: while top is minus infinity too, the difference would be NaN. NaN stays in.
-    for (int k = 0; k < kPack; ++k) sum += values[k] == lowest ? 0 : __expf(values[k] - top);
+    for (int k = 0; k < kPack; ++k) sum += values[k] == lowest ? 0 : exponential(values[k] - top);
   }
   const float most = block_max(top, scratch);
-  const float total = block_sum(top == lowest ? sum : sum * __expf(top - most), scratch);
+  const float total = block_sum(top == lowest ? sum : sum * exponential(top - most), scratch);
   if (threadIdx.x == 0) losses[blockIdx.x] = target == -1 ? 0 : logf(total) + (most - of_target);
   if (!with_gradient) return;
 
@@ -50,7 +50,7 @@ extern "C" __global__ void cross_entropy(Pack<X>* logits, const long long* targe
   for (int p = threadIdx.x; p < packs; p += blockDim.x) {
     Pack<X> own = row[p];
     for (int k = 0; k < kPack; ++k) {
-      float gradient = target == -1 ? 0 : __expf(load(own.values[k]) - most) * scale;
+      float gradient = target == -1 ? 0 : exponential(load(own.values[k]) - most) * scale;
       if (p * static_cast<long long>(kPack) + k == target) gradient -= 1;
       own.values[k] = store<X>(gradient);
     }

@@ -24,10 +24,27 @@ __device__ inline float load(bf16 value) { return __uint_as_float(static_cast<un
 
 template <class T> __device__ inline T store(float value);
 template <> __device__ inline f32 store<f32>(float value) { return value; }
-template <> __device__ inline bf16 store<bf16>(float value) {
+template <> __device__ inline bf16 store<bf16>(float value) {  // to the nearest, ties to even
+#if __CUDA_ARCH__ >= 800
+  bf16 result;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+  return result;
+#else  // GPUs without that instruction, and CPUs
   const unsigned bits = __float_as_uint(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return {0x7fc0};  // NaN
-  return {static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};  // to the nearest, ties to even
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {0x7fff};  // NaN, with the bits of that instruction
+  return {static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+#endif
+}
+
+// e to the power of `value`, which is 0 where it is less than 2^-126. Numbers below that would take more instructions.
+__device__ inline float exponential(float value) {
+#if __CUDA_ARCH__
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value * 1.44269504088896341f));
+  return result;
+#else
+  return expf(value);
+#endif
 }
 
 // The sums of `values` over all threads of the block, in each of them. `scratch` has 32 places for each value.
