@@ -410,17 +410,35 @@ TEST(FusedKernels, OfAddNormAreEqualToTheirTwin) {
     expect_close(alone.normed, of_x.normed, rounding_of(normed_type), "the norm of x alone");
 
     const auto d_normed = draw({rows, width}, normed_type);
-    for (const auto& d_sum : {draw({rows, width}, sum_type), at::Tensor{}}) {
-      const auto mine = detail::add_norm_backward_by_kernel(d_sum, d_normed, expected.sum, expected.mean.flatten(),
-                                                            expected.rstd.flatten(), weight, y_type, launch);
-      const auto twin =
-          detail::add_norm_backward(d_sum, d_normed, expected.sum, expected.mean, expected.rstd, weight, y_type);
-      expect_close(mine.x, twin.x, rounding_of(sum_type), "the gradient of x");
-      expect_close(mine.y, twin.y, rounding_of(y_type), "the gradient of y");
-      expect_close(mine.weight, twin.weight, rounding_of(weight_type), "the gradient of the weight");
-      expect_close(mine.bias.to(weight_type), twin.bias, rounding_of(weight_type), "the gradient of the bias");
-    }
+    for (const auto bias_type : {weight_type, at::ScalarType::Undefined, kFloat})
+      for (const auto& d_sum : {draw({rows, width}, sum_type), at::Tensor{}}) {
+        const auto mine =
+            detail::add_norm_backward_by_kernel(d_sum, d_normed, expected.sum, expected.mean.flatten(),
+                                                expected.rstd.flatten(), weight, bias_type, y_type, launch);
+        const auto twin = detail::add_norm_backward(d_sum, d_normed, expected.sum, expected.mean, expected.rstd, weight,
+                                                    bias_type, y_type);
+        expect_close(mine.x, twin.x, rounding_of(sum_type), "the gradient of x");
+        expect_close(mine.y, twin.y, rounding_of(y_type), "the gradient of y");
+        expect_close(mine.weight, twin.weight, rounding_of(weight_type), "the gradient of the weight");
+        ASSERT_EQ(mine.bias.defined(), twin.bias.defined());
+        ASSERT_EQ(mine.bias.defined(), bias_type != at::ScalarType::Undefined);
+        if (twin.bias.defined()) expect_close(mine.bias, twin.bias, rounding_of(bias_type), "the gradient of the bias");
+      }
   }
+}
+
+/// Sums of some rows of bfloat16 need more bits than bfloat16 has.
+TEST(AddNorm, KeepsFloat32InABiasBesideAWeightOfBFloat16) {
+  at::manual_seed(11);
+  const auto x = draw({50, 8}, kBFloat16), weight = draw({8}, kBFloat16), d = draw({50, 8}, kBFloat16);
+  const auto bias = at::randn({8}).requires_grad_();
+  add_norm(x, at::zeros_like(x), weight, bias).normed.backward(d);
+  expect_close(bias.grad(), d.to(kFloat).sum(0), 1e-6, "the gradient of the bias");
+
+  const auto in_float = x.to(kFloat), zeros = at::zeros_like(x);
+  const auto got = detail::add_norm_forward_by_kernel(in_float, zeros, weight, bias.detach(), 1e-5, kFloat, launch);
+  const auto expected = detail::add_norm_forward(in_float, zeros, weight, bias.detach(), 1e-5, kFloat);
+  expect_close(got.normed, expected.normed, 2e-5, "the norm");
 }
 
 TEST(FusedKernels, OfBiasGeluAreEqualToTheirTwin) {
@@ -541,7 +559,7 @@ TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
       compile(detail::joined_sums_source(type, 1, 33), capability);
       compile(detail::joined_sums_source(type, 3, 768), capability);
       for (const std::int64_t width : {33, 768}) {
-        compile(detail::add_norm_source({kFloat, type, type, kFloat}, width), capability);
+        compile(detail::add_norm_source({kFloat, type, type, kFloat, /*has_bias=*/width == 768}, width), capability);
         compile(detail::bias_gelu_source(type, kFloat, "tanh", width), capability);
         compile(detail::bias_gelu_source(type, type, "none", width), capability);
         compile(detail::cross_entropy_source(type, width), capability);

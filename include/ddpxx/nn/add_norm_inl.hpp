@@ -52,25 +52,24 @@ inline AddNormParts add_norm_forward(const at::Tensor& x, const at::Tensor& y, c
   return parts;
 }
 
-/// The gradients of x, y, weight and bias. `d_sum` is undefined if nothing else uses the sum.
+/// The gradients of x, y, weight and bias. `d_sum` is undefined if nothing else uses the sum, and `bias_type` is
+/// Undefined if there is no bias.
 inline AddNormGradients add_norm_backward(const at::Tensor& d_sum, const at::Tensor& d_normed, const at::Tensor& sum,
                                           const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& weight,
-                                          at::ScalarType y_type) {
+                                          at::ScalarType bias_type, at::ScalarType y_type) {
   const auto type = at::toOpMathType(sum.scalar_type());
   const auto typed_weight = weight.to(type);
+  const bool has_bias = bias_type != at::ScalarType::Undefined;
   auto [d, d_weight, d_bias] =
       at::native_layer_norm_backward(d_normed.to(type), sum.to(type), {weight.numel()}, mean, rstd, typed_weight,
-                                     at::zeros_like(typed_weight), {true, true, true});
+                                     has_bias ? at::zeros_like(typed_weight) : at::Tensor{}, {true, true, has_bias});
   if (d_sum.defined()) d = d + d_sum;
-  return {d.to(sum.scalar_type()), d.to(y_type), d_weight.to(weight.scalar_type()), d_bias.to(weight.scalar_type())};
+  return {d.to(sum.scalar_type()), d.to(y_type), d_weight.to(weight.scalar_type()), in_type(d_bias, bias_type)};
 }
 
 /// The type of the bias, which has none where it is undefined.
 inline at::ScalarType bias_type(const at::Tensor& bias) {
   return bias.defined() ? bias.scalar_type() : at::ScalarType::Undefined;
-}
-inline at::Tensor bias_gradient(const at::Tensor& sums, at::ScalarType type) {
-  return type == at::ScalarType::Undefined ? at::Tensor{} : sums.to(type);
 }
 
 /// The bias is an std::optional, because Function takes no undefined tensors.
@@ -98,12 +97,12 @@ class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
     if (!gradients[0].defined() && !gradients[1].defined()) return torch::autograd::variable_list(6);
     if (!gradients[1].defined()) return {gradients[0], gradients[0].to(type("y_type")), {}, {}, {}, {}};
     const c10::OptionalDeviceGuard device{saved[0].device()};
-    const auto found =
-        saved[0].is_cuda()
-            ? add_norm_backward_by_kernel(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3],
-                                          type("y_type"), launch_on_gpu)
-            : add_norm_backward(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3], type("y_type"));
-    return {found.x, found.y, found.weight, bias_gradient(found.bias, type("bias_type")), {}, {}};
+    const auto found = saved[0].is_cuda()
+                           ? add_norm_backward_by_kernel(gradients[0], gradients[1], saved[0], saved[1], saved[2],
+                                                         saved[3], type("bias_type"), type("y_type"), launch_on_gpu)
+                           : add_norm_backward(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3],
+                                               type("bias_type"), type("y_type"));
+    return {found.x, found.y, found.weight, found.bias, {}, {}};
   }
 };
 
@@ -126,8 +125,8 @@ class LayerNormFunction : public torch::autograd::Function<LayerNormFunction> {
     const auto type = static_cast<at::ScalarType>(context->saved_data["bias_type"].toInt());
     const c10::OptionalDeviceGuard device{saved[0].device()};
     const auto found = add_norm_backward_by_kernel({}, gradients[0], in_packs(saved[0]), saved[1], saved[2], saved[3],
-                                                   saved[0].scalar_type(), launch_on_gpu);
-    return {found.x, found.weight, bias_gradient(found.bias, type), {}, {}};
+                                                   type, saved[0].scalar_type(), launch_on_gpu);
+    return {found.x, found.weight, found.bias, {}, {}};
   }
 };
 
