@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <exception>
 #include <limits>
 #include <map>
 #include <optional>
@@ -17,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/add_norm.hpp>
 #include <ddpxx/nn/bias_gelu.hpp>
@@ -571,6 +573,27 @@ TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
   } catch (const Error& error) {
     EXPECT_NE(std::string{error.what()}.find("ddpxx.cu"), std::string::npos) << error.what();
   }
+}
+
+/// CUDA reports the failure of an earlier kernel in a later call, which is not at fault.
+TEST(FusedKernels, AreNotBlamedForErrorsOfTheGPU) {
+  const auto error_of = [](int result) -> Error {
+    try {
+      detail::throw_driver_error(result, result == 2 ? "out of memory" : "a text of the driver", "sum_blocks");
+    } catch (const std::exception& cause) {
+      const bool is_of_gpu = dynamic_cast<const c10::AcceleratorError*>(&cause) != nullptr;
+      EXPECT_EQ(is_of_gpu, std::string{cause.what()}.starts_with("CUDA error: ")) << cause.what();
+      return as_error(cause, Errc::peer);
+    }
+  };
+  for (const int result : {214, 220, 700, 702, 710, 719, 999}) EXPECT_EQ(error_of(result).code(), Errc::peer) << result;
+  for (const int result : {1, 200, 209, 300, 400, 500, 701, 720}) {
+    const auto error = error_of(result);
+    EXPECT_EQ(error.code(), Errc::config) << result;
+    EXPECT_NE(std::string{error.what()}.find("sum_blocks cannot be started: a text of the driver; set model.fused"),
+              std::string::npos);
+  }
+  EXPECT_EQ(error_of(2).code(), Errc::memory);
 }
 
 /// A GPT with and without the fused operations.

@@ -11,6 +11,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/nn/kernels/launch.hpp>
@@ -19,6 +20,29 @@
 #include <ddpxx/nn/kernels/source.hpp>
 
 namespace ddpxx::detail {
+
+/// Whether a result of CUDA's driver tells of the GPU rather than of the call: too little memory, a defect, or the
+/// failure of a kernel that was started before, which CUDA reports in whichever call comes next.
+inline bool tells_of_device(int result) {
+  constexpr int kOutOfMemory = 2, kDefectiveMemory = 214, kDefectiveLink = 220, kUnknown = 999;
+  constexpr int kIllegalAddress = 700, kTooManyResources = 701,
+                kLaunchFailed = 719;  // the second is of the call itself
+  return result == kOutOfMemory || result == kDefectiveMemory || result == kDefectiveLink || result == kUnknown ||
+         (result >= kIllegalAddress && result <= kLaunchFailed && result != kTooManyResources);
+}
+
+/// Throws for a result of the driver that is not 0, with the driver's text of it.
+/// Errors  Those of the GPU as LibTorch throws its own; `config` for others.
+[[noreturn]] inline void throw_driver_error(int result, const std::string& text, const char* name) {
+  if (tells_of_device(result))
+    throw c10::AcceleratorError{
+        {__func__, __FILE__, __LINE__},
+        result,
+        "CUDA error: " + text + "; found when the fused kernel " + name +
+            " was to be started, but it may be of an earlier kernel, which CUDA_LAUNCH_BLOCKING=1 shows"};
+  throw Error{Errc::config,
+              std::string{"the fused kernel "} + name + " cannot be started: " + text + "; " + kWithoutKernels};
+}
 
 /// The kernels that this process has compiled, by device, source and name.
 class Driver {
@@ -37,7 +61,8 @@ class Driver {
   }
 
   /// Compiles the source for the current GPU if it has not been, and starts the kernel on the current stream.
-  /// Errors  `config` if it cannot be compiled or loaded, or has too large a shape.
+  /// Errors  `config` if it cannot be compiled or loaded, or has too large a shape; those of the GPU as LibTorch throws
+  ///         its own.
   void launch(const std::string& source, const char* name, const LaunchShape& shape, void** arguments) {
     const c10::impl::VirtualGuardImpl gpu{c10::DeviceType::CUDA};
     const auto device = gpu.getDevice();
@@ -56,8 +81,7 @@ class Driver {
     if (result == 0) return;
     const char* text = nullptr;
     error_string_(result, &text);
-    throw Error{Errc::config, std::string{"the fused kernel "} + name + " cannot be started: " +
-                                  (text != nullptr ? text : std::to_string(result)) + "; " + kWithoutKernels};
+    throw_driver_error(result, text != nullptr ? text : std::to_string(result), name);
   }
 
   /// Backward passes run in threads of autograd, which may have used no function of CUDA yet.
