@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <regex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -25,6 +26,7 @@
 #include <ddpxx/nn/biased_linear.hpp>
 #include <ddpxx/nn/chunked_cross_entropy.hpp>
 #include <ddpxx/nn/gpt.hpp>
+#include <ddpxx/nn/kernels/driver.hpp>
 #include <ddpxx/precision/autocast.hpp>
 
 #include "../temporary_folder.hpp"
@@ -124,6 +126,10 @@ constexpr const char* kCudaOnCPU = R"cpp(
   }
 )cpp";
 
+bool build(const std::string& arguments) {
+  return std::system(("g++ -std=c++20 -O1 -w -fPIC " + arguments).c_str()) == 0;
+}
+
 /// Starts kernels on the CPU. Each source is compiled once, with a function `start_KERNEL` for each of its kernels.
 class KernelsOnCPU {
  public:
@@ -131,10 +137,11 @@ class KernelsOnCPU {
     EXPECT_TRUE(build("-x c++-header -o " + header_ + ".gch " + header_));
   }
 
-  void operator()(const std::string& source, const char* name, const detail::LaunchShape& shape, void** arguments) {
+  void operator()(const detail::KernelSource& source, const char* name, const detail::LaunchShape& shape,
+                  void** arguments) {
     auto& library = libraries_[source];
-    if (library == nullptr) library = compile(source);
-    ASSERT_NE(library, nullptr) << source;
+    if (library == nullptr) library = compile(source.text());
+    ASSERT_NE(library, nullptr) << source.text();
     using Start = void(unsigned, unsigned, unsigned, void**);
     auto* const start = reinterpret_cast<Start*>(::dlsym(library, (std::string{"start_"} + name).c_str()));
     ASSERT_NE(start, nullptr) << ::dlerror();
@@ -156,17 +163,14 @@ class KernelsOnCPU {
     return is_built ? ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   }
 
-  static bool build(const std::string& arguments) {
-    return std::system(("g++ -std=c++20 -O1 -w -fPIC " + arguments).c_str()) == 0;
-  }
-
   TemporaryFolder folder_;
   std::string header_;
-  std::map<std::string, void*> libraries_;
+  std::map<detail::KernelSource, void*> libraries_;
 };
 
 /// Shared by all tests, so that each source is compiled once.
-void launch_on_cpu(const std::string& source, const char* name, const detail::LaunchShape& shape, void** arguments) {
+void launch_on_cpu(const detail::KernelSource& source, const char* name, const detail::LaunchShape& shape,
+                   void** arguments) {
   static KernelsOnCPU kernels;
   kernels(source, name, shape, arguments);
 }
@@ -552,8 +556,9 @@ TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
   } catch (const Error& error) {
     GTEST_SKIP() << "this machine has no NVRTC (./dev setup full fetches it): " << error.what();
   }
-  const auto compile = [&](const std::string& source, int capability) {
-    EXPECT_FALSE(nvrtc->compile(std::string{detail::kFloatTypes} + detail::kHalfType + source, capability).empty());
+  const auto compile = [&](const detail::KernelSource& source, int capability) {
+    const auto text = std::string{detail::kFloatTypes} + detail::kHalfType + source.text();
+    EXPECT_FALSE(nvrtc->compile(text, capability).empty());
   };
   for (const int capability : {75, 80, 90, 100})
     for (const auto type : {kFloat, kBFloat16, kHalf}) {
@@ -568,11 +573,70 @@ TEST(FusedKernels, AreCompiledByNvrtcForEachTypeAndGPU) {
       }
     }
   try {
-    compile("this is no source", 90);
+    compile({.name = "none", .kernels = "this is no source", .types = {}, .numbers = {}}, 90);
     ADD_FAILURE() << "a wrong source was compiled";
   } catch (const Error& error) {
     EXPECT_NE(std::string{error.what()}.find("ddpxx.cu"), std::string::npos) << error.what();
   }
+}
+
+/// CUDA's driver for a GPU of capability 9.0 that is not there. Modules are numbers.
+constexpr const char* kDriverWithoutGPU = R"cpp(
+  extern "C" {
+  long num_modules = 0, num_functions = 0;
+  int cuCtxGetCurrent(void** context) {
+    *context = &num_modules;
+    return 0;
+  }
+  int cuCtxSetCurrent(void*) { return 0; }
+  int cuDevicePrimaryCtxRetain(void**, int) { return 0; }
+  int cuDeviceGet(int* number, int index) {
+    *number = index;
+    return 0;
+  }
+  int cuDeviceGetAttribute(int* value, int attribute, int) {
+    *value = attribute == 75 ? 9 : 0;
+    return 0;
+  }
+  int cuModuleLoadData(void** module, const void*) {
+    *module = reinterpret_cast<void*>(++num_modules);
+    return 0;
+  }
+  int cuModuleGetFunction(void** function, void*, const char*) {
+    *function = reinterpret_cast<void*>(++num_functions);
+    return 0;
+  }
+  int cuLaunchKernel() { return 0; }
+  int cuGetErrorString(int, const char**) { return 0; }
+  }
+)cpp";
+
+TEST(FusedKernels, AreCompiledOnceForEachSourceAndGPU) {
+  if (::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) GTEST_SKIP() << "CUDA's own driver is loaded";
+  const TemporaryFolder folder;
+  const auto source = folder.file("driver.cpp", kDriverWithoutGPU), library = source + ".so";
+  ASSERT_TRUE(build("-shared -Wl,-soname,libcuda.so.1 -o " + library + ' ' + source));
+  void* const loaded = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // the name now stands for this library
+  ASSERT_NE(loaded, nullptr) << ::dlerror();
+  const auto count = [&](const char* name) { return *static_cast<const long*>(::dlsym(loaded, name)); };
+  std::optional<detail::Driver> driver;
+  try {
+    driver.emplace();
+  } catch (const Error& error) {
+    GTEST_SKIP() << "this machine has no NVRTC (./dev setup full fetches it): " << error.what();
+  }
+  const auto biased = detail::add_norm_source({kFloat, kFloat, kFloat, kFloat, /*has_bias=*/true}, 64);
+  const auto unbiased = detail::add_norm_source({kFloat, kFloat, kFloat, kFloat, /*has_bias=*/false}, 64);
+  for (int pass = 0; pass < 2; ++pass) {
+    const std::set kernels{
+        driver->kernel(0, biased, "add_norm_forward"), driver->kernel(0, biased, "add_norm_backward"),
+        driver->kernel(1, biased, "add_norm_forward"), driver->kernel(0, unbiased, "add_norm_forward")};
+    EXPECT_EQ(kernels.size(), 4);
+    EXPECT_EQ(count("num_modules"), 3);
+    EXPECT_EQ(count("num_functions"), 4);
+  }
+  const detail::KernelSource wrong{.name = "none", .kernels = "this is no source", .types = {}, .numbers = {}};
+  for (int pass = 0; pass < 2; ++pass) EXPECT_THROW(driver->kernel(0, wrong, "none"), Error);
 }
 
 /// CUDA reports the failure of an earlier kernel in a later call, which is not at fault.

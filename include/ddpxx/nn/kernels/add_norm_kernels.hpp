@@ -160,11 +160,13 @@ inline std::int64_t threads_for_row(std::int64_t width) {
   return std::min((width / pack_for(width) + kWarp - 1) / kWarp * kWarp, kMaxThreads);
 }
 
-/// The source for this form and this width, without the number types.
-inline std::string add_norm_source(const AddNormForm& form, std::int64_t width) {
-  return type_line("X", form.x) + type_line("Y", form.y) + type_line("N", form.normed) + type_line("W", form.weight) +
-         number_line("kBias", form.has_bias ? 1 : 0) + pack_lines(width) + number_line("kWidth", width) +
-         number_line("kThreads", threads_for_row(width)) + kAddNormSource;
+/// The source for this form and this width.
+inline KernelSource add_norm_source(const AddNormForm& form, std::int64_t width) {
+  return {.name = "add_norm",
+          .kernels = kAddNormSource,
+          .pack = pack_for(width),
+          .types = {{{"X", form.x}, {"Y", form.y}, {"N", form.normed}, {"W", form.weight}}},
+          .numbers = {{{"kBias", form.has_bias ? 1 : 0}, {"kWidth", width}, {"kThreads", threads_for_row(width)}}}};
 }
 
 struct AddNormParts {

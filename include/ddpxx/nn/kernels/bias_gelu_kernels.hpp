@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
@@ -74,12 +73,14 @@ extern "C" __global__ void bias_gelu_backward(const Pack<X>* __restrict__ d_y, c
 }
 )cuda";
 
-/// The source for these types, without the number types.
-inline std::string bias_gelu_source(at::ScalarType x, at::ScalarType weight, std::string_view approximate,
-                                    std::int64_t width) {
-  return type_line("X", x) + type_line("W", weight) +
-         "constexpr bool kTanh = " + (approximate == "tanh" ? "true" : "false") + ";\n" + pack_lines(width) +
-         kBiasGeluSource;
+/// The source for these types and this width.
+inline KernelSource bias_gelu_source(at::ScalarType x, at::ScalarType weight, std::string_view approximate,
+                                     std::int64_t width) {
+  return {.name = "bias_gelu",
+          .kernels = kBiasGeluSource,
+          .pack = pack_for(width),
+          .types = {{{"X", x}, {"W", weight}}},
+          .numbers = {{{"kTanh", approximate == "tanh" ? 1 : 0}}}};
 }
 
 inline at::Tensor bias_gelu_forward_by_kernel(const at::Tensor& x_NF, const at::Tensor& bias_F,

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -44,9 +43,11 @@ extern "C" __global__ void sum_blocks(const float* __restrict__ blocks, T* __res
 }
 )cuda";
 
-inline std::string sum_blocks_source(at::ScalarType type) {
-  return type_line("T", type) + number_line("kColumns", kSumColumns) + number_line("kRows", kSumRows) +
-         kSumBlocksSource;
+inline KernelSource sum_blocks_source(at::ScalarType type) {
+  return {.name = "sum_blocks",
+          .kernels = kSumBlocksSource,
+          .types = {{{"T", type}}},
+          .numbers = {{{"kColumns", kSumColumns}, {"kRows", kSumRows}}}};
 }
 
 /// The sums over the first dimension.
@@ -117,9 +118,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
 }
 )cuda";
 
-inline std::string joined_sums_source(at::ScalarType type, std::size_t parts, std::int64_t width_of_part) {
-  return type_line("X", type) + number_line("kParts", static_cast<std::int64_t>(parts)) +
-         number_line("kThreads", kColumnThreads) + pack_lines(width_of_part) + kJoinedSumsSource;
+inline KernelSource joined_sums_source(at::ScalarType type, std::size_t parts, std::int64_t width_of_part) {
+  return {.name = "joined_sums",
+          .kernels = kJoinedSumsSource,
+          .pack = pack_for(width_of_part),
+          .types = {{{"X", type}}},
+          .numbers = {{{"kParts", static_cast<std::int64_t>(parts)}, {"kThreads", kColumnThreads}}}};
 }
 
 struct JoinedSums {

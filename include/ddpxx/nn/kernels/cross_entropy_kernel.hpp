@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include <ATen/core/Tensor.h>
 
@@ -59,9 +58,13 @@ extern "C" __global__ void cross_entropy(Pack<X>* logits, const long long* targe
 }
 )cuda";
 
-/// The source for this type and vocabulary, without the number types.
-inline std::string cross_entropy_source(at::ScalarType logits, std::int64_t vocabulary) {
-  return type_line("X", logits) + pack_lines(vocabulary) + kCrossEntropySource;
+/// The source for this type and vocabulary.
+inline KernelSource cross_entropy_source(at::ScalarType logits, std::int64_t vocabulary) {
+  return {.name = "cross_entropy",
+          .kernels = kCrossEntropySource,
+          .pack = pack_for(vocabulary),
+          .types = {{{"X", logits}}},
+          .numbers = {}};
 }
 
 /// Writes the loss of each row to `losses_K`, and with `gradients` the gradient of the logits in their place.

@@ -3,10 +3,12 @@
 // CPUs need nothing of CUDA.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
-#include <tuple>
+#include <string_view>
+#include <utility>
 
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
@@ -33,20 +35,22 @@ inline bool tells_of_device(int result) {
 
 /// Throws for a result of the driver that is not 0, with the driver's text of it.
 /// Errors  Those of the GPU as LibTorch throws its own; `config` for others.
-[[noreturn]] inline void throw_driver_error(int result, const std::string& text, const char* name) {
+[[noreturn]] inline void throw_driver_error(int result, const std::string& text, std::string_view name) {
   if (tells_of_device(result))
     throw c10::AcceleratorError{
         {__func__, __FILE__, __LINE__},
         result,
-        "CUDA error: " + text + "; found when the fused kernel " + name +
+        ("CUDA error: " + text + "; found when the fused kernel ").append(name) +
             " was to be started, but it may be of an earlier kernel, which CUDA_LAUNCH_BLOCKING=1 shows"};
   throw Error{Errc::config,
-              std::string{"the fused kernel "} + name + " cannot be started: " + text + "; " + kWithoutKernels};
+              std::string{"the fused kernel "}.append(name) + " cannot be started: " + text + "; " + kWithoutKernels};
 }
 
-/// The kernels that this process has compiled, by device, source and name.
+/// The kernels that this process has compiled.
 class Driver {
  public:
+  using Handle = void*;
+
   /// Errors  `config` if there is no driver or no NVRTC.
   Driver() : library_{{"libcuda.so.1"}} {
     library_.find("cuCtxGetCurrent", current_context_);
@@ -63,21 +67,38 @@ class Driver {
   /// Compiles the source for the current GPU if it has not been, and starts the kernel on the current stream.
   /// Errors  `config` if it cannot be compiled or loaded, or has too large a shape; those of the GPU as LibTorch throws
   ///         its own.
-  void launch(const std::string& source, const char* name, const LaunchShape& shape, void** arguments) {
+  void launch(const KernelSource& source, const char* name, const LaunchShape& shape, void** arguments) {
     const c10::impl::VirtualGuardImpl gpu{c10::DeviceType::CUDA};
     const auto device = gpu.getDevice();
     const auto stream = gpu.getStream(device).native_handle();
-    check(
-        launch_(kernel(device, source, name), static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y),
-                1, static_cast<unsigned>(shape.threads), 1, 1, 0, stream, arguments, nullptr),
-        name);
+    check(launch_(kernel(device.index(), source, name), static_cast<unsigned>(shape.grid_x),
+                  static_cast<unsigned>(shape.grid_y), 1, static_cast<unsigned>(shape.threads), 1, 1, 0, stream,
+                  arguments, nullptr),
+          name);
+  }
+
+  /// The kernel `name` of a source, which is compiled once for each GPU.
+  /// Errors  Those of launch().
+  Handle kernel(c10::DeviceIndex device, const KernelSource& source, const char* name) {
+    use_context_of(device);
+    const std::lock_guard lock{mutex_};
+    auto& module = modules_[{device, source}];
+    if (module.handle == nullptr) module.handle = load(device, source);
+    const auto found = module.kernels.find(name);
+    if (found != module.kernels.end()) return found->second;
+    Handle function = nullptr;
+    check(function_(&function, module.handle, name), name);
+    return module.kernels[name] = function;
   }
 
  private:
-  using Handle = void*;
+  struct Module {
+    Handle handle = nullptr;
+    std::map<std::string, Handle, std::less<>> kernels;  ///< By name.
+  };
   static constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
-  void check(int result, const char* name) const {
+  void check(int result, std::string_view name) const {
     if (result == 0) return;
     const char* text = nullptr;
     error_string_(result, &text);
@@ -85,28 +106,30 @@ class Driver {
   }
 
   /// Backward passes run in threads of autograd, which may have used no function of CUDA yet.
-  void use_context_of(int device) const {
+  void use_context_of(c10::DeviceIndex device) const {
     Handle context = nullptr;
     check(current_context_(&context), "cuCtxGetCurrent");
     if (context != nullptr) return;
-    check(primary_context_(&context, device), "cuDevicePrimaryCtxRetain");
+    check(primary_context_(&context, number_of(device)), "cuDevicePrimaryCtxRetain");
     check(set_context_(context), "cuCtxSetCurrent");
   }
 
-  Handle kernel(const c10::Device& device, const std::string& source, const char* name) {
-    int ordinal = 0, major = 0, minor = 0;
-    check(device_(&ordinal, device.index()), "cuDeviceGet");
-    use_context_of(ordinal);
-    const std::lock_guard lock{mutex_};
-    const auto [place, is_new] = kernels_.emplace(std::tuple{device.index(), source, std::string{name}}, nullptr);
-    if (!is_new && place->second != nullptr) return place->second;
-    check(attribute_(&major, kCapabilityMajor, ordinal), "cuDeviceGetAttribute");
-    check(attribute_(&minor, kCapabilityMinor, ordinal), "cuDeviceGetAttribute");
-    const auto code = nvrtc_.compile(std::string{kFloatTypes} + kHalfType + source, 10 * major + minor);
-    Handle module = nullptr, function = nullptr;
-    check(load_(&module, code.data()), name);
-    check(function_(&function, module, name), name);
-    return place->second = function;
+  /// The driver's own number of a device.
+  int number_of(c10::DeviceIndex device) const {
+    int number = 0;
+    check(device_(&number, device), "cuDeviceGet");
+    return number;
+  }
+
+  Handle load(c10::DeviceIndex device, const KernelSource& source) const {
+    const int number = number_of(device);
+    int major = 0, minor = 0;
+    check(attribute_(&major, kCapabilityMajor, number), "cuDeviceGetAttribute");
+    check(attribute_(&minor, kCapabilityMinor, number), "cuDeviceGetAttribute");
+    const auto code = nvrtc_.compile(std::string{kFloatTypes} + kHalfType + source.text(), 10 * major + minor);
+    Handle module = nullptr;
+    check(load_(&module, code.data()), source.name);
+    return module;
   }
 
   SharedLibrary library_;
@@ -122,11 +145,11 @@ class Driver {
                  void**) = nullptr;
   int (*error_string_)(int, const char**) = nullptr;
   std::mutex mutex_;
-  std::map<std::tuple<c10::DeviceIndex, std::string, std::string>, Handle> kernels_;
+  std::map<std::pair<c10::DeviceIndex, KernelSource>, Module> modules_;
 };
 
 /// Starts kernels on the GPU. Compiled kernels are kept for the whole process, as CUDA keeps its own.
-inline void launch_on_gpu(const std::string& source, const char* name, const LaunchShape& shape, void** arguments) {
+inline void launch_on_gpu(const KernelSource& source, const char* name, const LaunchShape& shape, void** arguments) {
   static Driver driver;
   driver.launch(source, name, shape, arguments);
 }

@@ -3,7 +3,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
+
+#include <ddpxx/nn/kernels/source.hpp>
 
 namespace ddpxx::detail {
 
@@ -19,11 +20,11 @@ struct LaunchShape {
 
 /// Starts the kernel `name` of a CUDA source; `arguments` are pointers to its arguments, as for cuLaunchKernel.
 using LaunchKernel =
-    std::function<void(const std::string& source, const char* name, const LaunchShape& shape, void** arguments)>;
+    std::function<void(const KernelSource& source, const char* name, const LaunchShape& shape, void** arguments)>;
 
 /// Starts a kernel whose parameters have the types of `arguments`.
 template <class... Arguments>
-void launch_with(const LaunchKernel& launch, const std::string& source, const char* name, const LaunchShape& shape,
+void launch_with(const LaunchKernel& launch, const KernelSource& source, const char* name, const LaunchShape& shape,
                  Arguments... arguments) {
   void* pointers[] = {static_cast<void*>(&arguments)...};
   launch(source, name, shape, pointers);

@@ -3,14 +3,17 @@
 // because the headers of CUDA may not be there.
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <tuple>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
 #include <ddpxx/core/error.hpp>
-#include <ddpxx/nn/kernels/launch.hpp>
 
 namespace ddpxx::detail {
 
@@ -123,16 +126,41 @@ inline at::Tensor in_packs(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(dense.data_ptr()) % kAlignment == 0 ? dense : dense.clone();
 }
 
-/// A line that defines an int.
-inline std::string number_line(const char* name, std::int64_t value) {
-  return std::string{"constexpr int "} + name + " = " + std::to_string(value) + ";\n";
-}
+/// A CUDA source, by what tells it from others. Its text is made only where it is compiled: a launch of a kernel that
+/// has been compiled compares names of some letters and numbers.
+struct KernelSource {
+  struct Type {
+    std::string_view name;  ///< Empty if the source has fewer types.
+    at::ScalarType type = at::ScalarType::Undefined;
+    auto operator<=>(const Type&) const = default;
+  };
+  struct Number {
+    std::string_view name;  ///< Empty if the source has fewer numbers.
+    std::int64_t value = 0;
+    auto operator<=>(const Number&) const = default;
+  };
 
-/// The lines that define packs for rows of this width.
-inline std::string pack_lines(std::int64_t width) { return number_line("kPack", pack_for(width)) + kPackType; }
+  std::string_view name;
+  const char* kernels;            ///< Sources of one name have the same kernels.
+  std::int64_t pack = 1;          ///< Defined as kPack before the kernels.
+  std::array<Type, 4> types;      ///< Defined before the kernels by their names in the source.
+  std::array<Number, 3> numbers;  ///< Defined before the kernels, too.
 
-inline std::string type_line(const char* name, at::ScalarType type) {
-  return std::string{"typedef "} + type_in_kernel(type) + ' ' + name + ";\n";
-}
+  /// Without the number types.
+  /// Errors  `config` for a type that the kernels do not have.
+  std::string text() const {
+    std::string text = "constexpr int kPack = " + std::to_string(pack) + ";\n" + kPackType;
+    for (const auto& type : types)
+      if (!type.name.empty()) (text += "typedef " + type_in_kernel(type.type) + ' ').append(type.name) += ";\n";
+    for (const auto& number : numbers)
+      if (!number.name.empty())
+        (text += "constexpr int ").append(number.name) += " = " + std::to_string(number.value) + ";\n";
+    return text + kernels;
+  }
+
+  friend bool operator<(const KernelSource& a, const KernelSource& b) {
+    return std::tie(a.name, a.pack, a.types, a.numbers) < std::tie(b.name, b.pack, b.types, b.numbers);
+  }
+};
 
 }  // namespace ddpxx::detail
