@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -256,6 +257,45 @@ TEST(AddNorm, PassesOneGradientOnWhereTheOtherIsNotWanted) {
   EXPECT_FALSE(weight.grad().defined());
   add_norm(x, y, weight, bias).normed.square().sum().backward();
   EXPECT_TRUE(weight.grad().defined());
+}
+
+TEST(ResidualNorm, GivesTheResultsAndGradientsOfANormAndAnAddition) {
+  for (const auto type : {kFloat, kBFloat16})
+    for (const bool has_bias : {false, true}) {
+      at::manual_seed(12);
+      const auto x = draw({3, 4, 8}, type).transpose(0, 1), added = draw({4, 3, 8}, type);  // x is not contiguous
+      const auto weight = at::randn({8}), bias = at::randn({8}), d = draw({4, 3, 8}, type),
+                 d_sum = draw({4, 3, 8}, type);
+      const auto run = [&](bool fused, bool use_normed, bool use_sum) {
+        const auto own_x = x.detach().requires_grad_(), own_weight = weight.detach().requires_grad_();
+        const auto own_bias = bias.detach().requires_grad_();
+        const auto given = has_bias ? own_bias : at::Tensor{};
+        const auto both =
+            fused ? residual_norm(own_x, own_weight, given) : AddNorm{own_x, layer_norm(own_x, own_weight, given)};
+        std::vector<at::Tensor> results, gradients;
+        if (use_normed) results.push_back(both.normed), gradients.push_back(d);
+        if (use_sum) results.push_back(both.sum + added), gradients.push_back(d_sum);
+        torch::autograd::backward(results, gradients);
+        for (const auto& leaf : {own_x, own_weight, own_bias})
+          results.push_back(leaf.grad().defined() ? leaf.grad() : at::zeros({0}));
+        return results;
+      };
+      for (const auto& [use_normed, use_sum] :
+           {std::pair{true, true}, std::pair{true, false}, std::pair{false, true}}) {
+        const auto got = run(true, use_normed, use_sum), expected = run(false, use_normed, use_sum);
+        ASSERT_EQ(got.size(), expected.size());
+        for (std::size_t i = 0; i < got.size(); ++i)
+          expect_close(got[i], expected[i], rounding_of(type), std::to_string(i).c_str());
+      }
+    }
+}
+
+TEST(ResidualNorm, LeavesOneGradientOfItsInputToAutograd) {
+  const auto x = at::randn({3, 8}).requires_grad_(), weight = at::randn({8}).requires_grad_();
+  const auto both = residual_norm(x, weight, {});
+  EXPECT_TRUE(at::equal(both.sum, x));
+  EXPECT_EQ(both.sum.grad_fn(), both.normed.grad_fn());
+  at::Tensor{both.sum}.mul_(1);  // a result may be changed in place
 }
 
 TEST(AddNorm, MayHaveNoBias) {

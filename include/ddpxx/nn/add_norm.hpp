@@ -28,6 +28,15 @@ AddNorm add_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& wei
 /// Errors  `config` for other shapes and for tensors of several devices; on a GPU those of add_norm().
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon = 1e-5);
 
+/// layer_norm() of an `x` to which something is added later, such as the result of an attention: the `sum` of the
+/// result has the values of `x`, and stands for it in that addition. The backward pass of the norm then adds up both
+/// gradients of `x`, which autograd otherwise does by an operation of its own.
+///
+/// Shapes  Those of layer_norm().
+/// Errors  `config` for other shapes and for tensors of several devices; in backward, if it is to create a graph; on a
+///         GPU those of add_norm().
+AddNorm residual_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon = 1e-5);
+
 }  // namespace ddpxx
 
 #ifndef DDPXX_CORE

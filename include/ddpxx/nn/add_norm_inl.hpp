@@ -40,11 +40,12 @@ inline at::Tensor in_type(const at::Tensor& tensor, at::ScalarType type) {
   return tensor.defined() ? tensor.to(type) : tensor;
 }
 
-/// The version for a CPU, made of operations of ATen. It computes 16 bits in float32, as the kernels do.
+/// The version for a CPU, made of operations of ATen. It computes 16 bits in float32, as the kernels do. Without y,
+/// which is undefined then, the sum is x itself.
 inline AddNormParts add_norm_forward(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
                                      const at::Tensor& bias, double epsilon, at::ScalarType normed_type) {
   AddNormParts parts;
-  parts.sum = x + y;
+  parts.sum = y.defined() ? x + y : x;
   const auto type = at::toOpMathType(parts.sum.scalar_type());
   std::tie(parts.normed, parts.mean, parts.rstd) =
       at::native_layer_norm(parts.sum.to(type), {weight.numel()}, weight.to(type), in_type(bias, type), epsilon);
@@ -106,16 +107,20 @@ class AddNormFunction : public torch::autograd::Function<AddNormFunction> {
   }
 };
 
-/// The layer norm by kernels.
-class LayerNormFunction : public torch::autograd::Function<LayerNormFunction> {
+/// The results are those of residual_norm().
+class ResidualNormFunction : public torch::autograd::Function<ResidualNormFunction> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& given_bias, double epsilon, at::ScalarType normed_type) {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                                                const at::Tensor& weight, const std::optional<at::Tensor>& given_bias,
+                                                double epsilon, at::ScalarType normed_type) {
     const auto bias = given_bias.value_or(at::Tensor{});
-    const auto parts = add_norm_forward_by_kernel(x, {}, weight, bias, epsilon, normed_type, launch_on_gpu);
+    const auto parts = x.is_cuda()
+                           ? add_norm_forward_by_kernel(x, {}, weight, bias, epsilon, normed_type, launch_on_gpu)
+                           : add_norm_forward(x, {}, weight, bias, epsilon, normed_type);
     context->save_for_backward({x, parts.mean, parts.rstd, weight});
     context->saved_data["bias_type"] = static_cast<std::int64_t>(bias_type(bias));
-    return parts.normed;
+    context->set_materialize_grads(false);
+    return {x.detach(), parts.normed};  // an input that a Function returns could not be changed in place
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -123,9 +128,14 @@ class LayerNormFunction : public torch::autograd::Function<LayerNormFunction> {
     check_first_derivative("layer_norm");
     const auto saved = context->get_saved_variables();
     const auto type = static_cast<at::ScalarType>(context->saved_data["bias_type"].toInt());
+    if (!gradients[1].defined()) return {gradients[0], {}, {}, {}, {}};
     const c10::OptionalDeviceGuard device{saved[0].device()};
-    const auto found = add_norm_backward_by_kernel({}, gradients[0], in_packs(saved[0]), saved[1], saved[2], saved[3],
-                                                   type, saved[0].scalar_type(), launch_on_gpu);
+    const auto x_type = saved[0].scalar_type();
+    const auto found =
+        saved[0].is_cuda()
+            ? add_norm_backward_by_kernel(gradients[0], gradients[1], in_packs(saved[0]), saved[1], saved[2], saved[3],
+                                          type, x_type, launch_on_gpu)
+            : add_norm_backward(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3], type, x_type);
     return {found.x, found.weight, found.bias, {}, {}};
   }
 };
@@ -148,13 +158,22 @@ inline void check_norm(const char* name, const at::Tensor& x, const at::Tensor& 
 
 }  // namespace detail
 
-DDPXX_INLINE at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+DDPXX_INLINE AddNorm residual_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                    double epsilon) {
   detail::check_norm("layer_norm", x, weight, bias);
   const auto normed_type = AutocastState::of(x.device().type()).type_for(x.scalar_type());
   const auto no_autocast = AutocastScope::off(x.device().type());
   const c10::OptionalDeviceGuard device{x.device()};
-  if (x.is_cuda()) return detail::LayerNormFunction::apply(x, weight, std::optional{bias}, epsilon, normed_type);
+  const auto both = detail::ResidualNormFunction::apply(x, weight, std::optional{bias}, epsilon, normed_type);
+  return {both[0], both[1]};
+}
+
+DDPXX_INLINE at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                   double epsilon) {
+  if (x.is_cuda()) return residual_norm(x, weight, bias, epsilon).normed;
+  detail::check_norm("layer_norm", x, weight, bias);
+  const auto normed_type = AutocastState::of(x.device().type()).type_for(x.scalar_type());
+  const auto no_autocast = AutocastScope::off(x.device().type());
   const auto type = at::toOpMathType(x.scalar_type());
   return at::layer_norm(x.to(type), weight.sizes(), weight.to(type), detail::in_type(bias, type), epsilon)
       .to(normed_type);

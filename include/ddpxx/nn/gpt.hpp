@@ -59,13 +59,13 @@ class GPTBlock : public torch::nn::Module, public Layer {
       const auto parameters = block_parameters();
       if (fused_block_runs(x_BTC, parameters, heads_)) return fused_block(x_BTC, parameters, heads_);
     }
-    const auto first_BTC = fused_ ? layer_norm(x_BTC, norm_1_->weight(), norm_1_->bias()) : norm_1_->forward(x_BTC);
-    const auto attended_BTC = attention_->forward(run, first_BTC, cache);
     if (fused_) {
-      const auto [sum_BTC, normed_BTC] = add_norm(x_BTC, attended_BTC, norm_2_->weight(), norm_2_->bias());
+      const auto [same_BTC, first_BTC] = residual_norm(x_BTC, norm_1_->weight(), norm_1_->bias());
+      const auto attended_BTC = attention_->forward(run, first_BTC, cache);
+      const auto [sum_BTC, normed_BTC] = add_norm(same_BTC, attended_BTC, norm_2_->weight(), norm_2_->bias());
       return sum_BTC + feed_forward_->forward(normed_BTC);
     }
-    const auto y_BTC = x_BTC + attended_BTC;
+    const auto y_BTC = x_BTC + attention_->forward(run, norm_1_->forward(x_BTC), cache);
     return y_BTC + feed_forward_->forward(norm_2_->forward(y_BTC));
   }
 
