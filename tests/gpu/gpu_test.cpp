@@ -93,9 +93,12 @@ struct Tokens {
 template <class Strategy>
 using Train = Trainer<GPT, Tokens, AdamW, Float32, Strategy>;
 
-std::shared_ptr<GPT> make_model() {
+const GPTConfig kPlainModel{.n_layer = 3, .n_head = 2, .n_embd = 32, .dropout = 0.0};
+const GPTConfig kFusedModel{.n_layer = 3, .n_head = 2, .n_embd = 32, .dropout = 0.0, .fused = true};
+
+std::shared_ptr<GPT> make_model(const GPTConfig& sizes = kPlainModel) {
   at::manual_seed(3);
-  const auto model = std::make_shared<GPT>(GPTConfig{.n_layer = 3, .n_head = 2, .n_embd = 32, .dropout = 0.0}, 17, 12);
+  const auto model = std::make_shared<GPT>(sizes, 17, 12);
   model->to(kGPU);
   return model;
 }
@@ -386,6 +389,11 @@ TEST_F(Fused, KernelsAreEqualToTheirTwins) {
                            [](const auto& inputs) { return std::vector{layer_norm(inputs[0], inputs[1], {})}; });
       expect_equal_devices({y, weight, bias}, tolerance,
                            [](const auto& inputs) { return std::vector{layer_norm(inputs[0], inputs[1], inputs[2])}; });
+      for (const auto& gain : {weight, weight.to(type)})
+        expect_equal_devices({y, gain, bias}, tolerance, [](const auto& inputs) {
+          const auto both = residual_norm(inputs[0], inputs[1], inputs[2]);
+          return std::vector{both.sum, both.normed};
+        });
       const auto few = at::randn({rows, 16}).to(type), matrix = at::randn({3 * width, 16}).to(type);
       expect_equal_devices({few, matrix, at::randn({3 * width}).to(type)}, tolerance, [](const auto& inputs) {
         auto found = biased_linear_parts(inputs[0], inputs[1], inputs[2], 3);
@@ -397,6 +405,22 @@ TEST_F(Fused, KernelsAreEqualToTheirTwins) {
           return std::vector{bias_gelu(inputs[0], inputs[1], approximate)};
         });
     }
+}
+
+/// The gradients of the parts are bfloat16, and that of the bias is float32.
+TEST_F(Fused, KernelsOfBiasedLinearAreEqualToTheirTwinsInAutocast) {
+  for (const auto& [rows, width] : {std::pair{7, 33}, std::pair{1500, 768}, std::pair{5000, 64}}) {
+    SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(width));
+    at::manual_seed(4);
+    const auto x = at::randn({rows, 16}), matrix = at::randn({3 * width, 16}), bias = at::randn({3 * width});
+    expect_equal_devices({x, matrix, bias}, 2e-2, [](const auto& inputs) {
+      const auto scope = AutocastBF16{{}}.forward_scope(inputs[0].device().type());
+      auto found = biased_linear_parts(inputs[0], inputs[1], inputs[2], 3);
+      found.push_back(biased_linear(inputs[0], inputs[1], inputs[2]));
+      EXPECT_EQ(found[0].scalar_type(), at::kBFloat16);
+      return found;
+    });
+  }
 }
 
 TEST_F(Fused, ChunkedCrossEntropyIsEqualToThePlainOne) {
@@ -455,7 +479,7 @@ struct GraphCourse {
   std::vector<at::Tensor> weights;
 };
 template <class Precision>
-GraphCourse graph_course(bool graph) {
+GraphCourse graph_course(const GPTConfig& sizes, bool graph) {
   using Train = Trainer<GPT, Tokens, AdamW, Precision, SingleDevice>;
   typename Train::Config settings;
   settings.batch_size = 24;
@@ -476,7 +500,7 @@ GraphCourse graph_course(bool graph) {
     std::vector<double>* losses_;
   };
   GraphCourse course;
-  const auto model = make_model();
+  const auto model = make_model(sizes);
   Group alone{{}, {}, kGPU};
   Train trainer{alone, model, std::make_shared<const Tokens>(), settings};
   trainer.add(std::make_shared<Losses>(course.losses));
@@ -486,8 +510,8 @@ GraphCourse graph_course(bool graph) {
 }
 
 template <class Precision>
-void expect_same_course_in_a_graph(double tolerance) {
-  const auto expected = graph_course<Precision>(false), got = graph_course<Precision>(true);
+void expect_same_course_in_a_graph(double tolerance, const GPTConfig& sizes = kPlainModel) {
+  const auto expected = graph_course<Precision>(sizes, false), got = graph_course<Precision>(sizes, true);
   ASSERT_EQ(got.losses.size(), expected.losses.size());
   for (std::size_t i = 0; i < got.losses.size(); ++i)
     EXPECT_NEAR(got.losses[i], expected.losses[i], tolerance * expected.losses[i]) << "step " << i + 1;
@@ -500,6 +524,7 @@ TEST_F(Graph, TakesTheCourseOfPlainSteps) {
   expect_same_course_in_a_graph<AutocastBF16>(1e-2);
   expect_same_course_in_a_graph<LowPrecision<>>(1e-2);
   expect_same_course_in_a_graph<AutocastFP16>(1e-2);
+  expect_same_course_in_a_graph<AutocastBF16>(1e-2, kFusedModel);
 }
 
 using GraphStep = TrainStep<GPT, AdamW, Float32, SingleDevice>;
