@@ -21,6 +21,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -54,6 +55,7 @@
 #include <ddpxx/train/train_step.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::gpu_test {
@@ -292,6 +294,23 @@ TEST_F(Steps, ThatMayBeLeftOutForTheirGradientsWaitForNothing) {
   auto group = nccl_group();
   expect_no_waiting<FSDP>(group, 4);
   group.leave();
+}
+
+/// A weight whose root has no finite derivative where the weight is 0.
+struct Root : torch::nn::Module {
+  Root() { weight = register_parameter("weight", torch::zeros({4})); }
+  Loss forward(const Batch& batch) { return {(weight.sqrt() * 0 * batch.inputs).sum()}; }
+  at::Tensor weight;
+};
+
+TEST_F(Steps, NameTheOperationThatMakesNaNInAutogradsThread) {
+  Group alone{{}, {}, kGPU};
+  const auto model = std::make_shared<Root>();
+  model->to(kGPU);
+  TrainStep<Root, AdamW, Float32, SingleDevice> step{alone, model, {.detect_anomaly = true}};
+  const Batch batch{at::ones({4}, kGPU), at::ones({4}, kGPU), 4};
+  EXPECT_THAT(error_of([&] { step.step(std::vector{batch}); }),
+              testing::AllOf(testing::HasSubstr("has made NaN"), testing::HasSubstr("pass=backward (SqrtBackward0)")));
 }
 
 TEST_F(Steps, CountAWaitForAsLongAsTheStreamStandsStill) {
