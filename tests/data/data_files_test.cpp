@@ -30,6 +30,7 @@ TEST(FindDataFiles, TakesFromFoldersTheFilesWithTheEnding) {
   EXPECT_EQ(find_data_files(notes, ".bin"), Files{notes});
   EXPECT_THROW(find_data_files(below, ".npy"), Error);
   std::filesystem::create_symlink(folder / "gone.bin", folder / "d/3.bin");
+  std::filesystem::create_symlink("user@host.12:34", folder / "d/.#10.bin");  // a lock of Emacs
   EXPECT_EQ(find_data_files(below, ".bin"), (Files{first, below + "/3.bin", second})) << "a file would be left out";
 }
 

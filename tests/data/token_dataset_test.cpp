@@ -119,6 +119,9 @@ TEST_F(Tokens, AreNotWhatFilesOfOtherFormatsHoldWhereTheyHave32Bits) {
     expect(numbers(every(499, count), 2),
            "it looks like 16-bit numbers, since most of its 32-bit numbers are no ids of any "
            "tokenizer; files of at most 65536 different tokens have 16-bit ids");
+  std::vector<int> characters;  // of a small alphabet
+  for (int i = 0; i < 100; ++i) characters.push_back(i * 7 % 65);
+  expect(numbers(characters, 2), "it looks like 16-bit numbers");
   expect(numbers(every(1000, 100), 8), "it looks like 64-bit numbers");
   expect(numbers({1, kTokens, 2}, 4), "token 1 of ");
   expect(numbers(every(kTokens / 50, 100), 4), " has the ids below that: set the number of tokens of the tokenizer");

@@ -309,8 +309,7 @@ TEST_F(Steps, NameTheOperationThatMakesNaNInAutogradsThread) {
   model->to(kGPU);
   TrainStep<Root, AdamW, Float32, SingleDevice> step{alone, model, {.detect_anomaly = true}};
   const Batch batch{at::ones({4}, kGPU), at::ones({4}, kGPU), 4};
-  EXPECT_THAT(error_of([&] { step.step(std::vector{batch}); }),
-              testing::AllOf(testing::HasSubstr("has made NaN"), testing::HasSubstr("pass=backward (SqrtBackward0)")));
+  EXPECT_THAT(error_of([&] { step.step(std::vector{batch}); }), testing::HasSubstr(" of SqrtBackward0 has made NaN"));
 }
 
 TEST_F(Steps, CountAWaitForAsLongAsTheStreamStandsStill) {

@@ -19,15 +19,16 @@ namespace ddpxx {
 namespace detail {
 
 /// Adds the files below `folder` whose names end with `ending`. Follows links to files, but not to folders. A link to
-/// nothing is added too: the file that it named is missing, and opening it says so.
+/// nothing is added too: the file that it named is missing, and opening it says so. Hidden ones are left out, since
+/// editors lock a file by such a link beside it.
 inline void add_files_below(const std::filesystem::path& folder, std::string_view ending,
                             std::vector<std::string>& files) {
   const auto failure = each_entry(folder, [&](const auto& entry) {
     std::error_code gone;
-    const bool is_link = entry.is_symlink(gone);
+    const bool is_link = entry.is_symlink(gone), is_hidden = entry.path().filename().native().starts_with('.');
     if (entry.is_directory(gone) && !is_link)
       add_files_below(entry.path(), ending, files);
-    else if ((entry.is_regular_file(gone) || (is_link && !entry.exists(gone))) &&
+    else if ((entry.is_regular_file(gone) || (is_link && !is_hidden && !entry.exists(gone))) &&
              entry.path().native().ends_with(ending))
       files.push_back(entry.path().string());
   });

@@ -31,7 +31,8 @@ inline std::vector<std::string> find_token_files(const std::string& path) { retu
 
 /// Files of token ids as a dataset: the ids of all files in the order of find_token_files are one sequence. Sample i
 /// has the tokens [i, i + block_size) of it as input and [i + 1, i + block_size + 1) as targets.
-/// Errors  `data` if no file is found, one has no tokens or all are too short for one sample, and the errors of TokenFile. Ids in
+/// Errors  `data` if no file is found, one has no tokens or all together are too short for one sample, and the errors
+///         of TokenFile. Ids in
 ///         the middle of a file are checked when a batch reads them. `config` for a block_size below 1.
 class TokenDataset {
  public:

@@ -112,6 +112,7 @@ class TokenFile {
   std::size_t read_header() const {
     detail::LlmcHeader header;
     const auto bytes = std::ssize(file_.bytes());
+    if (bytes == 0) return 0;
     std::memcpy(&header, file_.bytes().data(), std::min(sizeof header, file_.bytes().size()));
     if (header.id_bytes() == 0) return 0;
     const auto begin = path_ + " begins with a header of llm.c ";

@@ -43,7 +43,7 @@ bool looks_twice_as_long(std::span<const std::byte> bytes, Number mask) {
 /// Whether most of the 32-bit numbers are beyond the ids of any usual tokenizer: two 16-bit ids that are read as one
 /// 32-bit number usually are.
 inline bool looks_like_16_bits(std::span<const std::byte> bytes, std::int64_t vocab_size) {
-  constexpr std::int64_t kUsualTokens = 1 << 22;
+  constexpr std::int64_t kUsualTokens = 1 << 18;
   std::size_t beyond = 0;
   const auto count = bytes.size() / sizeof(std::uint32_t);
   for (std::size_t i = 0; i < count; ++i) {

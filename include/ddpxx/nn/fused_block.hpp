@@ -12,7 +12,8 @@ namespace ddpxx {
 
 /// True if fused_block() can compute a block for this input: everything is float32 on an x86-64 CPU with AVX2, without
 /// autocast or with autocast to bfloat16, the width of a head is a multiple of 8, and the parameters are contiguous and
-/// have the sizes of BlockParameters. False while operations are intercepted (SizesOnly), which would not see this one.
+/// have the sizes of BlockParameters. False while operations are intercepted (by SizesOnly or an AnomalyDetector),
+/// which would not see this one.
 DDPXX_INLINE bool fused_block_runs(const at::Tensor& x_BTC, const BlockParameters& parameters, std::int64_t heads);
 
 /// y = x + attention(norm(x)), then y + feed-forward(norm(y)), with GELU in its tanh approximation and without dropout.

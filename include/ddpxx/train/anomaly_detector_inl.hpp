@@ -3,8 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <mutex>
 #include <span>
 #include <sstream>
@@ -18,9 +18,12 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/nn/module.h>
 
@@ -53,23 +56,45 @@ inline bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.has_storage() && b.has_storage() && a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
 }
 
-/// The number of elements that are NaN.
-inline std::int64_t count_nan(const at::Tensor& tensor) {
-  if (!tensor.is_floating_point() && !tensor.is_complex()) return 0;
-  if (tensor.numel() == 0 || tensor.is_meta() || tensor.layout() != at::kStrided) return 0;
-  const auto is_nan = tensor.detach().isnan();
-  return is_nan.any().item<bool>() ? is_nan.sum().item<std::int64_t>() : 0;
+/// Which numbers that are not finite are among those of tensors.
+struct NotFinite {
+  bool nan = false, infinite = false;
+};
+
+inline NotFinite not_finite(std::span<const at::Tensor> tensors) {
+  const c10::NoGradGuard no_grad;
+  NotFinite found;
+  for (const auto& tensor : tensors) {
+    if (!tensor.is_floating_point() && !tensor.is_complex()) continue;
+    if (tensor.numel() == 0 || tensor.is_meta() || tensor.layout() != at::kStrided) continue;
+    if (tensor.isfinite().all().item<bool>()) continue;
+    found.nan = found.nan || tensor.isnan().any().item<bool>();
+    found.infinite = found.infinite || tensor.isinf().any().item<bool>();
+  }
+  return found;
 }
 
-/// Its sizes, type, and the range of its numbers: `[4, 8] float32 from -1.5 to 3`.
+/// Whether an argument of an operation is an infinite number, such as that of a mask.
+inline bool is_infinite(const c10::IValue& argument) { return argument.isDouble() && std::isinf(argument.toDouble()); }
+
+/// Its sizes, type, and the range of its numbers: `[4, 8] Float from -1.5 to 3`.
 inline std::string described(const at::Tensor& tensor) {
+  const c10::NoGradGuard no_grad;
   std::ostringstream text;
   text << tensor.sizes() << ' ' << c10::toString(tensor.scalar_type());
-  if (tensor.is_floating_point() && tensor.numel() > 0 && tensor.layout() == at::kStrided) {
-    const auto [least, most] = tensor.detach().to(at::kDouble).aminmax();
+  if (!tensor.is_floating_point() || tensor.numel() == 0 || tensor.layout() != at::kStrided) return text.str();
+  try {
+    const auto [least, most] = tensor.aminmax();
     text << " from " << least.item<double>() << " to " << most.item<double>();
+  } catch (const c10::Error&) {  // too little memory, or a type without an order; the rest is worth telling
   }
   return text.str();
+}
+
+/// `aten::log of the forward pass`
+inline std::string named_with_pass(const std::string& operation) {
+  const auto node = torch::autograd::get_current_node();
+  return operation + (node ? " of " + node->name() : " of the forward pass");
 }
 
 /// Whether the operation returns memory that nothing has written to.
@@ -99,46 +124,51 @@ DDPXX_INLINE void AnomalyDetector::note_parameter(const std::vector<at::Tensor>&
 DDPXX_INLINE void AnomalyDetector::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                                         torch::jit::Stack& stack) {
   const InterceptedOperations::Pause pause;
-  const c10::NoGradGuard no_grad;
   const auto& schema = op.schema();
   // The results of a collective are written later, and NaN that one rank sends has been found there.
   if (schema.name().starts_with("c10d::")) return op.redispatchBoxed(keys, &stack);
   const auto last = [&](std::size_t count) { return std::span<const c10::IValue>{stack}.last(count); };
-  const auto arguments = detail::tensors_of(last(schema.arguments().size()));
+  const auto given = last(schema.arguments().size());
+  const auto arguments = detail::tensors_of(given);
   note_parameter(arguments);
-  const bool had_nan = std::ranges::any_of(arguments, detail::count_nan);
+  const auto before = detail::not_finite(arguments);
+  const bool was_finite = !before.nan && !before.infinite && std::ranges::none_of(given, detail::is_infinite);
   op.redispatchBoxed(keys, &stack);
-  if (had_nan || detail::returns_raw_memory(schema.name())) return;
-  for (const auto& result : detail::tensors_of(last(schema.returns().size()))) {
-    const auto count = detail::count_nan(result);
-    if (count == 0) continue;
-    std::string given;
-    for (const auto& argument : arguments) {
-      given += given.empty() ? "" : ", ";
-      given += detail::share_memory(argument, result) ? "the memory of its result" : detail::described(argument);
-    }
-    const auto node = torch::autograd::get_current_node();
-    auto error = Error{Errc::numerics, schema.name() +
-                                           " has made NaN of numbers without NaN: keep what it is given in "
-                                           "the range in which it has a result"};
-    error.with("results", std::to_string(count) + " of " + std::to_string(result.numel()) + " are NaN")
-        .with("pass", node ? "backward (" + node->name() + ")" : "forward")
-        .with("given", given.empty() ? "no tensor" : given);
-    const std::lock_guard lock{mutex_};
-    if (!last_parameter_.empty()) error.with("last_parameter", last_parameter_);
-    throw error;
+  if (before.nan || detail::returns_raw_memory(schema.name())) return;
+  const auto results = detail::tensors_of(last(schema.returns().size()));
+  const auto after = detail::not_finite(results);
+  const std::lock_guard lock{mutex_};
+  if (after.infinite && was_finite && first_infinite_.empty()) first_infinite_ = detail::named_with_pass(schema.name());
+  if (after.nan) throw made_nan(schema.name(), arguments, results);
+}
+
+DDPXX_INLINE Error AnomalyDetector::made_nan(const std::string& operation, std::span<const at::Tensor> arguments,
+                                             std::span<const at::Tensor> results) const {
+  std::string given;
+  for (const auto& argument : arguments) {
+    const auto shares_memory = [&](const at::Tensor& result) { return detail::share_memory(argument, result); };
+    given += given.empty() ? "" : ", ";
+    given += std::ranges::any_of(results, shares_memory) ? "the memory of its result" : detail::described(argument);
   }
+  auto error = Error{Errc::numerics, detail::named_with_pass(operation) +
+                                         " has made NaN of numbers without NaN: keep what it is given in the range in "
+                                         "which it has a result"};
+  error.with("given", given.empty() ? "no tensor" : given);
+  if (!first_infinite_.empty()) error.with("first_infinite_number", "by " + first_infinite_);
+  if (!last_parameter_.empty()) error.with("last_parameter", last_parameter_);
+  return error;
 }
 
 DDPXX_INLINE void AnomalyDetector::check_loss(const at::Tensor& loss) const {
-  if (detail::count_nan(loss) == 0) return;
+  const InterceptedOperations::Pause pause;
+  if (!detail::not_finite({{loss}}).nan) return;
   for (const auto& [name, parameter] : parameters_)
-    if (!is_hollow(parameter) && detail::count_nan(parameter) > 0)
+    if (!is_hollow(parameter) && detail::not_finite({{parameter}}).nan)
       throw Error{Errc::numerics,
                   "the loss is NaN, because parameter " + name + " holds NaN: begin with weights that do not"};
   throw Error{Errc::numerics,
               "the loss is NaN, and no operation that was watched has made NaN of numbers without: look for NaN in the "
-              "batch, and set model.fused=false, since fused kernels of a GPU are not watched"};
+              "batch; kernels of fused layers on a GPU are not watched"};
 }
 
 }  // namespace ddpxx

@@ -64,7 +64,7 @@ void check_step(const TrainStepConfig<Optimizer, Precision, Strategy>& config) {
   if (config.capture && config.detect_anomaly)
     throw Error{Errc::config,
                 "training.detect_anomaly: a step that is replayed as a CUDA graph does not show its operations: set "
-                "cuda_graph=false"};
+                "training.cuda_graph=false"};
   if (config.capture) check_capture<Optimizer, Strategy>(config.strategy);
   if constexpr (ChecksConfig<Strategy>) Strategy::check(config.strategy);
 }

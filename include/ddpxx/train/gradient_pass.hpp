@@ -20,6 +20,7 @@
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/parallel/concept.hpp>
 #include <ddpxx/precision/concept.hpp>
+#include <ddpxx/train/anomaly_detector.hpp>
 #include <ddpxx/train/captured_step.hpp>
 #include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/parameter_step.hpp>
@@ -61,12 +62,15 @@ class GradientPass {
   }
 
   /// Computes the gradients of the micro-batches, through `captured` if that is not null. Adds their losses and metrics
-  /// to `step`. Returns 1 if a gradient is not finite, else 0; undefined where the loss is not scaled.
+  /// to `step`. Returns 1 if a gradient is not finite, else 0; undefined where the loss is not scaled. `anomalies`
+  /// checks the losses if it is not null.
+  ///
   /// Shapes  0-dim.
   /// Ranks   Collective.
   template <std::ranges::forward_range Batches>
-  at::Tensor run(const Batches& batches, StepFacts& facts, LastStep& step, CapturedStep* captured) {
-    if (captured == nullptr) return plain(batches, facts, step);
+  at::Tensor run(const Batches& batches, StepFacts& facts, LastStep& step, CapturedStep* captured,
+                 const AnomalyDetector* anomalies = nullptr) {
+    if (captured == nullptr) return plain(batches, facts, step, anomalies);
     strategy_->trainable().check_owned(Freezing::refused);  // a replay would train a parameter that is frozen now
     captured->stay_plain();
     if (std::ranges::distance(batches) != 1) return plain(batches, facts, step);
@@ -79,13 +83,15 @@ class GradientPass {
 
  private:
   template <std::ranges::forward_range Batches>
-  at::Tensor plain(const Batches& batches, StepFacts& facts, LastStep& step) {
+  at::Tensor plain(const Batches& batches, StepFacts& facts, LastStep& step,
+                   const AnomalyDetector* anomalies = nullptr) {
     const auto end = std::ranges::end(batches);
     for (auto next = std::ranges::begin(batches); next != end;) {
       const auto batch = next++;
       strategy_->begin_backward(next == end ? Sync::now : Sync::defer);
       const auto& current = *batch;  // if this throws, the next begin_backward() drops the step
       const auto loss = loss_of(current);
+      if (anomalies != nullptr) anomalies->check_loss(loss.sum);
       add_loss(loss, current.num_tokens, step);
       backward(loss.sum, facts.targets());
       strategy_->finish_backward();

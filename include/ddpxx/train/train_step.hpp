@@ -361,10 +361,13 @@ class TrainStep {
   template <std::ranges::forward_range Batches>
   at::Tensor gradients(const Batches& batches, StepFacts& facts) {
     if (!anomalies_) return gradient_pass_.run(batches, facts, last_step_, captured());
-    const auto watch = anomalies_->watch();
-    auto found_inf = gradient_pass_.run(batches, facts, last_step_, nullptr);
-    anomalies_->check_loss(last_step_.loss);
-    return found_inf;
+    try {
+      const auto watch = anomalies_->watch();
+      return gradient_pass_.run(batches, facts, last_step_, nullptr, &*anomalies_);
+    } catch (Error& error) {
+      error.with("step", step_ + 1);
+      throw;
+    }
   }
 
   /// A hash of what this rank has called and sent since the last step; 0 unless the strategy verifies calls.

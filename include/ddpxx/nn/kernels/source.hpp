@@ -141,7 +141,7 @@ struct KernelSource {
   };
 
   std::string_view name;
-  const char* kernels;            ///< Sources of one name have the same kernels.
+  const char* kernels = "";
   std::int64_t pack = 1;          ///< Defined as kPack before the kernels.
   std::array<Type, 4> types;      ///< Defined before the kernels by their names in the source.
   std::array<Number, 3> numbers;  ///< Defined before the kernels, too.
@@ -159,7 +159,10 @@ struct KernelSource {
   }
 
   friend bool operator<(const KernelSource& a, const KernelSource& b) {
-    return std::tie(a.name, a.pack, a.types, a.numbers) < std::tie(b.name, b.pack, b.types, b.numbers);
+    const auto facts = [](const KernelSource& source) {
+      return std::tie(source.name, source.kernels, source.pack, source.types, source.numbers);
+    };
+    return facts(a) < facts(b);
   }
 };
 
