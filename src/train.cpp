@@ -20,3 +20,4 @@
 #include <ddpxx/train/time_plan_inl.hpp>
 #include <ddpxx/train/training_settings_inl.hpp>
 #include <ddpxx/train/training_snapshots_inl.hpp>
+#include <ddpxx/train/unregistered_leaf_inl.hpp>

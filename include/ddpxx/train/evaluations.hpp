@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -52,8 +53,7 @@ class Evaluations {
   /// Evaluates the model after step `step`, and keeps the result, which the caller reports. `report` is told of the
   /// progress. `loss_of(batch)` is the model's `Loss`.
   /// Ranks   Collective.
-  /// Errors  `config` without a validation set, and where the ranking or the early stopping name a number that the
-  ///         evaluation does not have; those of `ddpxx::evaluate`.
+  /// Errors  `config` without a validation set; those of `ddpxx::evaluate`.
   template <class LossOf>
   Evaluated evaluate(std::int64_t step, std::int64_t epoch, RunReport& report, LossOf&& loss_of) {
     if (!validation_) throw Error{Errc::config, "there is no validation set to evaluate on"};
@@ -65,9 +65,34 @@ class Evaluations {
                         });
     last_ = {step, epoch, result.mean_loss, result.samples, result.metrics};
     done_at_ = step;
-    if (early_stopping_) early_stopping_value();
-    rank(step);
     return *last_;
+  }
+
+  /// Ranks the last evaluation.
+  /// Errors  `config` where the settings name a number that it does not have.
+  void rank_last() {
+    if (early_stopping_) early_stopping_value();
+    if (!options_.plateau_metric.empty()) watched_value("plateau.metric", options_.plateau_metric, *last_);
+    rank(last_->step);
+  }
+
+  /// What to tell of settings that name a metric which evaluations will not have if they have the metrics of a step;
+  /// empty if there are none. A model may return others in evaluations.
+  std::string doubts(std::span<const Metric> of_step) const {
+    std::string known = "val_loss", ranked = "loss", text;
+    for (const auto& metric : of_step) {
+      known += ", val_" + harmless(metric.name);
+      ranked += ", " + harmless(metric.name);
+    }
+    const auto check = [&](const char* setting, const std::string& name, const std::string& names) {
+      if (name.empty() || (", " + names + ',').find(", " + harmless(name) + ',') != std::string::npos) return;
+      text += (text.empty() ? "" : "; ") + std::string{setting} + '=' + harmless(name) +
+              " is no number of an evaluation, if that has the metrics of a step: " + names;
+    };
+    check("early_stopping.metric", options_.early_stopping.metric, known);
+    check("plateau.metric", options_.plateau_metric, known);
+    if (options_.keep_best > 0) check("snapshot.best_by", options_.ranking.metric, ranked);
+    return text;
   }
 
   /// Reports the last evaluation.
@@ -82,6 +107,10 @@ class Evaluations {
   template <class Note>
   std::vector<std::string> count_last(Note&& note) {
     std::vector<std::string> lines;
+    if (!std::isfinite(last_->val_loss))
+      lines.push_back("warning: the evaluation after step " + std::to_string(last_->step) +
+                      " has no finite loss: look for NaN in the validation data and in the model, such as in the "
+                      "statistics of a BatchNorm");
     if (const auto& metric = options_.plateau_metric; !metric.empty())
       if (const std::optional<double> rate = note(watched_value("plateau.metric", metric, *last_))) {
         std::ostringstream line;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <mutex>
 #include <ranges>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,8 +15,11 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/StringUtil.h>
 
 #include <ddpxx/comm/trace_span.hpp>
+#include <ddpxx/core/error.hpp>
+#include <ddpxx/core/log.hpp>
 #include <ddpxx/flat/arena.hpp>
 #include <ddpxx/nn/concept.hpp>
 #include <ddpxx/parallel/concept.hpp>
@@ -25,6 +29,7 @@
 #include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/parameter_step.hpp>
 #include <ddpxx/train/step_facts.hpp>
+#include <ddpxx/train/unregistered_leaf.hpp>
 
 namespace ddpxx {
 
@@ -34,15 +39,18 @@ template <class Model, class Optimizer, class Precision, class Strategy>
 class GradientPass {
  public:
   GradientPass(Model& model, const Precision& precision, Strategy& strategy,
-               ParameterStep<Optimizer, Precision, Strategy>& parameter_step, at::Device device, int world_size)
+               ParameterStep<Optimizer, Precision, Strategy>& parameter_step, at::Device device, int world_size,
+               const Log& log)
       : model_{&model},
         precision_{&precision},
         strategy_{&strategy},
         parameter_step_{&parameter_step},
         device_{device},
-        world_size_{world_size} {}
+        world_size_{world_size},
+        log_{log} {}
 
   /// The loss of a batch, with autograd where it is on, and the model's metrics of it.
+  /// Errors  `config` for a loss that is not a 0-dim tensor.
   template <class Batch>
   Loss loss_of(const Batch& batch) {
     const TraceSpan span{"forward"};
@@ -51,9 +59,11 @@ class GradientPass {
     c10::SmallVector<std::vector<NamedSum>, 1> metrics;  // one for each part
     auto sum = strategy_->forward(*model_, input(batch), [&](auto& model, auto& run, const auto& own_batch) {
       auto part = compute_loss(model, run, own_batch);
+      check_sum(part.sum);
       {
         const std::lock_guard lock{mutex};
         metrics.push_back(std::move(part.metrics));
+        if (part.sum.requires_grad() && !std::exchange(has_looked_at_leaves_, true)) warn_of_leaf(part.sum, model);
       }
       // Micro-batches are added up in this type, and the number of targets has to fit into it.
       return at::isReducedFloatingType(part.sum.scalar_type()) ? part.sum.to(at::kFloat) : part.sum;
@@ -139,7 +149,25 @@ class GradientPass {
     step.metrics.add(loss.metrics, targets);
     step.loss = step.loss.defined() ? step.loss + loss.sum.detach() : loss.sum.detach();
   }
+  static void check_sum(const at::Tensor& sum) {
+    const std::string advice = "return {sum}, the sum of the losses of all targets of the batch as a 0-dim tensor";
+    if (!sum.defined()) throw Error{Errc::config, "the model's forward() has returned no loss: " + advice};
+    if (sum.dim() > 0)
+      throw Error{Errc::config,
+                  "the model's forward() has returned a loss of the sizes " + c10::str(sum.sizes()) + ": " + advice};
+  }
+  void warn_of_leaf(const at::Tensor& loss, const torch::nn::Module& model) const {
+    if (const auto leaf = detail::unregistered_leaf(loss, model); leaf.defined())
+      log_.info("warning: the loss depends on a tensor " + c10::str(leaf.sizes()) +
+                " that requires a gradient and is no parameter of the model, so that it is neither trained nor saved: "
+                "register it by register_parameter(), or its module by register_module(); detach() what is to stay as "
+                "it is");
+  }
   void backward(const at::Tensor& loss, const at::Tensor& targets) {
+    if (!loss.requires_grad())
+      throw Error{Errc::config,
+                  "the loss does not depend on a parameter that trains: it was detached, or computed under a "
+                  "NoGradGuard or with frozen parameters only"};
     const TraceSpan span{"backward"};
     loss.backward(parameter_step_->scaled(StepFacts::seed(loss, targets, world_size_)));
   }
@@ -150,6 +178,8 @@ class GradientPass {
   ParameterStep<Optimizer, Precision, Strategy>* parameter_step_;
   at::Device device_;
   int world_size_;
+  Log log_;
+  bool has_looked_at_leaves_ = false;
 };
 
 }  // namespace ddpxx

@@ -117,7 +117,7 @@ class TrainStep {
                         config_.plateau,
                         groups_.table,
                         model_->named_parameters().keys()},
-        gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size()},
+        gradient_pass_{*model_, precision_, strategy_, parameter_step_, device_, group.size(), Log{group.rank()}},
         averaged_model_{config_.ema_decay, strategy_},
         clock_{config_.rank_times ? group.wait_clock() : nullptr},
         log_{group.size(), LetsRanksDrift<Strategy>} {
@@ -317,7 +317,13 @@ class TrainStep {
     averaged_model_.show_parameters();
     parameter_step_.begin(step_);
     std::int64_t targets = 0;
-    for (const auto& batch : batches) targets += batch.num_tokens;
+    for (const auto& batch : batches) {
+      if (batch.num_tokens < 0)
+        throw Error{Errc::data, "step " + std::to_string(step_ + 1) +
+                                    ": a batch has num_tokens=" + std::to_string(batch.num_tokens) +
+                                    ": set it to the number of targets that count in the loss"};
+      targets += batch.num_tokens;
+    }
     StepFacts facts{{.targets = targets, .votes = notes.votes, .last_calls = calls()}, last_step_, *group_};
     if (!std::exchange(targets_checked_, true)) facts.check_targets();  // StepLog checks the later steps
     const auto scale = parameter_step_.loss_scale();

@@ -455,6 +455,12 @@ class Trainer {
     const bool counts = !is_evaluated() && (evaluation_wanted() || !is_extra);
     const auto evaluated = with_average(
         [&] { return evaluations_.evaluate(steps_done(), batches_.cursor().epoch, report_, loss_of_batch()); });
+    try {
+      evaluations_.rank_last();
+    } catch (const Error&) {
+      if (snapshots_.is_open() && !is_saved()) save();  // the settings are wrong, and the steps are not to be lost
+      throw;
+    }
     std::vector<std::string> lines;
     if (counts) lines = evaluations_.count_last([this](double value) { return step_.note_evaluation(value); });
     evaluations_.show_last(report_);  // the model has its parameters again, which an observer may save
@@ -575,7 +581,10 @@ class Trainer {
     error.with("snapshots", snapshots_.text());
   }
   void report(CompletedStep done) {
-    if (!std::exchange(has_told_step_, true)) tell_launcher(Milestone::stepped);
+    if (!std::exchange(has_told_step_, true)) {
+      tell_launcher(Milestone::stepped);
+      if (const auto doubts = evaluations_.doubts(done.row.metrics); !doubts.empty()) log_.info("warning: " + doubts);
+    }
     own_progress().note_step(done.row.step);
     votes_to_stop_ = votes_to_stop_ || done.votes.to_stop;
     if (done.votes.asked_to_stop) stop_.agree();
