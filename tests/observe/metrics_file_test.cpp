@@ -464,6 +464,20 @@ TEST(MetricsFile, LeavesAFileOfAnotherKindThatTookItsPlaceAsItIs) {
   EXPECT_NE(warnings.str().find("is not a metrics file and is left as it is"), std::string::npos) << warnings.str();
 }
 
+TEST(MetricsFile, LosesTheRowsWhereAFolderTookItsPlace) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  std::ostringstream warnings;
+  MetricsFile metrics{path, Log{0, warnings}};
+  write_steps(metrics, 1, 1);
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  write_steps(metrics, 2, 3);
+  EXPECT_EQ(warnings.str(), "[rank0] warning: " + path.string() +
+                                " was removed or replaced while the run goes on; the rows are lost: cannot open " +
+                                path.string() + ": Is a directory (errno 21)\n");
+}
+
 TEST(MetricsFile, WritesNothingToAFifoThatTookItsPlaceAndDoesNotWaitForIt) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <ddpxx/core/error.hpp>
 #include <ddpxx/observe/metrics_file.hpp>
 #include <ddpxx/observe/progress.hpp>
 #include <ddpxx/observe/run_report.hpp>
@@ -192,6 +193,41 @@ TEST(RunReport, GoesOnWithOneWarningWhereAnObserverThrows) {
   report.end();
   EXPECT_NE(warnings.str().find("the watcher failed 2 times in this run\n"), std::string::npos) << warnings.str();
   EXPECT_EQ(after->ended_at, 3);
+}
+
+/// Throws a number, which is no std::exception, as the run begins or in each step.
+struct Thrower : Observer {
+  std::string name() const override { return "the thrower"; }
+  void on_begin(const RunBegan&) override {
+    if (throws_at_begin) throw 7;
+  }
+  Verdict on_step(const StepDone&) override { throw 7; }
+
+  bool throws_at_begin = false;
+};
+
+TEST(RunReport, TakesWhatIsNoStdExceptionForAFailureToo) {
+  std::ostringstream warnings;
+  RunReport report{Log{0, warnings}};
+  const auto thrower = std::make_shared<Thrower>();
+  const auto before = std::make_shared<Watcher>();
+  report.add(before);
+  report.add(thrower);
+  report.begin({});
+  report.show(StepDone{.step = 1});
+  EXPECT_EQ(warnings.str(),
+            "[rank0] warning: the thrower failed: an exception that is not a std::exception; training goes on, and "
+            "further failures are counted\n");
+  report.end();
+  thrower->throws_at_begin = true;
+  try {
+    report.begin({.step = 4});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::config);
+    EXPECT_STREQ(error.what(), "the thrower failed as the run began, with an exception that is not a std::exception");
+  }
+  EXPECT_EQ(before->ended_at, 4) << "an observer that has seen the begin must see the end";
 }
 
 TEST(RunReport, WantsToStopOnceAnObserverDoes) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/observe/events.hpp>
 #include <ddpxx/observe/tensorboard.hpp>
 
 #include "../parity/python.hpp"
@@ -56,6 +57,26 @@ TEST(TensorBoard, ReadsScalarsAndTexts) {
   EXPECT_EQ(events["texts"]["snapshot"][0], (nlohmann::json{300, "run/step-00000300/"}));
 }
 
+TEST(TensorBoard, ReadsTheMemoryOfAGpuAndTheSlowestRank) {
+  const TemporaryFolder folder;
+  TensorBoard board{folder / "board"};
+  board.on_begin({});
+  board.on_step({.step = 1, .loss_scale = 512.0, .skipped_steps = 3});
+  board.on_step({.step = 2,
+                 .gpu = GPUMemory{.allocated_bytes = 10, .reserved_bytes = 20, .peak_bytes = 15, .retries = 2},
+                 .rank_times = {{.own_ms = 4.0}, {.own_ms = 9.5}, {.own_ms = 5.0}}});
+  const auto scalars = read(folder / "board")["scalars"];
+  EXPECT_EQ(scalars["train/loss_scale"], pairs({{1, 512}}));
+  EXPECT_EQ(scalars["train/skipped_steps"], pairs({{1, 3}}));
+  EXPECT_EQ(scalars["memory/gpu_allocated_bytes"], pairs({{2, 10}}));
+  EXPECT_EQ(scalars["memory/gpu_reserved_bytes"], pairs({{2, 20}}));
+  EXPECT_EQ(scalars["memory/gpu_peak_bytes"], pairs({{2, 15}}));
+  EXPECT_EQ(scalars["memory/gpu_retries"], pairs({{2, 2}}));
+  EXPECT_EQ(scalars["speed/slowest_rank"], pairs({{2, 1}}));
+  EXPECT_EQ(scalars["speed/slowest_rank_ms"], pairs({{2, 9.5}}));
+  EXPECT_EQ(scalars["speed/median_rank_ms"], pairs({{2, 5}}));
+}
+
 TEST(TensorBoard, DropsTheStepsAfterWhichARunHasGoneOn) {
   const TemporaryFolder folder;
   const auto run = [&](std::int64_t begin, std::int64_t end, bool goes_on, double loss) {
@@ -71,29 +92,59 @@ TEST(TensorBoard, DropsTheStepsAfterWhichARunHasGoneOn) {
       << "a new run must not show rows of the run before";
 }
 
+std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> all;
+  for (const auto& entry : std::filesystem::directory_iterator{folder}) all.push_back(entry.path());
+  return all;
+}
+
+/// While it lives, this process cannot make a file larger than `bytes`, as on a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit full{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*old_handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
+};
+
 TEST(TensorBoard, LosesEventsOnAFullDiskAndMakesNoFurtherFile) {
   const TemporaryFolder folder;
-  const auto files = [&] {
-    std::vector<std::filesystem::path> all;
-    for (const auto& entry : std::filesystem::directory_iterator{folder / "board"}) all.push_back(entry.path());
-    return all;
-  };
+  const auto files = [&] { return files_in(folder / "board"); };
   TensorBoard board{folder / "board"};
   board.on_step({.step = 1, .loss = 1});
   ASSERT_EQ(files().size(), 1U);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto size = std::filesystem::file_size(files()[0]);
-  const rlimit full{.rlim_cur = size + 20, .rlim_max = before.rlim_max};  // a record is cut
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
-  for (std::int64_t step = 2; step < 5; ++step) EXPECT_THROW(board.on_step({.step = step, .loss = 1}), Error);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, old_handler);
+  {
+    const FullDisk full{size + 20};  // a record is cut
+    for (std::int64_t step = 2; step < 5; ++step) EXPECT_THROW(board.on_step({.step = step, .loss = 1}), Error);
+  }
   EXPECT_EQ(files().size(), 1U);
   EXPECT_EQ(std::filesystem::file_size(files()[0]), size);
   board.on_step({.step = 5, .loss = 2});
   EXPECT_EQ(read(folder / "board")["scalars"]["train/loss"], pairs({{1, 1.0}, {5, 2.0}}));
+}
+
+TEST(TensorBoard, LeavesNoFileThatAFullDiskHasKeptEmpty) {
+  const TemporaryFolder folder;
+  TensorBoard board{folder / "board"};
+  {
+    const FullDisk full{0};
+    for (std::int64_t step = 1; step < 3; ++step) EXPECT_THROW(board.on_step({.step = step, .loss = 1}), Error);
+  }
+  EXPECT_EQ(files_in(folder / "board").size(), 0U);
+  board.on_step({.step = 3, .loss = 2});
+  EXPECT_EQ(read(folder / "board")["scalars"]["train/loss"], pairs({{3, 2.0}}));
 }
 
 TEST(TensorBoard, MakesANewFileWhereItsOwnWasRemoved) {
