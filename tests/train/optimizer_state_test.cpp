@@ -19,11 +19,13 @@
 #include <ddpxx/parallel/step_in_backward.hpp>
 #include <ddpxx/parallel/zero.hpp>
 #include <ddpxx/precision/float32.hpp>
+#include <ddpxx/snapshot/manifest.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/run_state.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "../error_of.hpp"
 #include "../rows.hpp"
 #include "../temporary_folder.hpp"
 
@@ -156,6 +158,70 @@ TEST(OptimizerStates, OfAnotherLayoutThanTheSlicesIsRefused) {
                 return std::vector{at::zeros({16}, options), at::zeros({32}, at::kDouble)};
               }),
               HasSubstr("tensor 1 is Double [32], where Float [32] is needed"));
+}
+
+TEST(OptimizerStates, OfSomeParametersHaveATensorForEachPartOfThem) {
+  const auto arena = two_slices();
+  const auto refusal_of_some = [&](std::vector<std::size_t> parameters, const std::vector<at::Tensor>& tensors) {
+    EXPECT_EQ(code_of([&] { moment_part(arena, {"rows", tensors, parameters}); }), Errc::config);
+    return error_of([&] { moment_part(arena, {"rows", tensors, parameters}); });
+  };
+  EXPECT_EQ(moment_part(arena, {"rows", {at::zeros({32})}, std::vector<std::size_t>{1}}).ranges.size(), 1U);
+  EXPECT_EQ(refusal_of_some({1}, {at::zeros({32}), at::zeros({32})}),
+            "the optimizer's state \"rows\" has 2 tensors for 1 parts of its parameters");
+  constexpr auto kRefusal =
+      "the optimizer's state \"rows\" has no tensor of 32 elements for parameter \"b\": a Moment of some parameters "
+      "has one for each SliceEntry of them, 1-D, contiguous and all of one type";
+  EXPECT_EQ(refusal_of_some({0, 1}, {at::zeros({16})}), kRefusal);
+  EXPECT_EQ(refusal_of_some({1}, {at::zeros({16})}), kRefusal);
+  EXPECT_EQ(refusal_of_some({1}, {at::Tensor{}}), kRefusal);
+  EXPECT_EQ(refusal_of_some({1}, {at::zeros({64}).slice(0, 0, 64, 2)}), kRefusal);
+  EXPECT_EQ(refusal_of_some({1}, {at::zeros({4, 8})}), kRefusal);
+  EXPECT_EQ(refusal_of_some({0, 1}, {at::zeros({16}), at::zeros({32}, at::kDouble)}), kRefusal);
+}
+
+TEST(RunStates, ListEachTensorThatDiffersFromTheSnapshots) {
+  const auto arena = two_slices();
+  RunState run{.parts = {values_part(arena), moment_part(arena, {"exp_avg", {at::zeros({16}), at::zeros({32})}})},
+               .whole = {{"model.count", at::zeros({}, at::kLong)}},
+               .optimizer = "AdamW"};
+  Manifest snapshot;
+  snapshot.run.optimizer = "AdamW";
+  snapshot.tensors = {{"model.a", {at::kFloat, {4, 4}, {}}},
+                      {"model.b", {at::kDouble, {32}, {}}},
+                      {"model.c", {at::kFloat, {1}, {}}},
+                      {"model.count", {at::kLong, {}, {}}},
+                      {"optimizer.exp_avg.c", {at::kFloat, {1}, {}}}};
+  EXPECT_EQ(code_of([&] { check_state(run, snapshot); }), Errc::storage);
+  EXPECT_EQ(error_of([&] { check_state(run, snapshot); }),
+            "the snapshot is of another model or optimizer:"
+            "\n  model.a: [4, 4] in the snapshot, [16] in the model"
+            "\n  model.b: Double in the snapshot, Float in the model"
+            "\n  optimizer.exp_avg.a: missing in the snapshot"
+            "\n  optimizer.exp_avg.b: missing in the snapshot"
+            "\n  model.c: only in the snapshot"
+            "\n  optimizer.exp_avg.c: only in the snapshot"
+            "\nchoose the configuration it was saved with, or another snapshot or save_dir; its run trained other "
+            "parameters of the model: to train these ones, begin a new run in another save_dir, with a model into "
+            "which load_model() has read the snapshot");
+  run.optimizer.clear();
+  EXPECT_THAT(error_of([&] { check_state(run, snapshot); }),
+              testing::StartsWith("the snapshot is of another model or optimizer:"
+                                  "\n  the optimizer: AdamW in the snapshot, one without a name now\n  model.a: "));
+}
+
+TEST(RunStates, OfTypesThatASnapshotCannotHoldAreRefused) {
+  const auto check = [](at::ScalarType type) {
+    check_types({.parts = {}, .whole = {{"model.angles", at::zeros({2}, type)}}});
+  };
+  check(at::kHalf);
+  EXPECT_EQ(code_of([&] { check(at::kComplexDouble); }), Errc::config);
+  EXPECT_EQ(error_of([&] { check(at::kComplexDouble); }),
+            "model.angles has the type ComplexDouble, which a snapshot cannot hold: use another type (for complex "
+            "numbers, at::view_as_real), or train without save_dir");
+  const Arena complex{{{"a", at::zeros({2}, at::kComplexDouble).requires_grad_(), 0, 0}}};
+  EXPECT_THAT(error_of([&] { check_types({.parts = {values_part(complex)}}); }),
+              testing::StartsWith("model.a has the type ComplexDouble, which"));
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ namespace ddpxx {
 
 /// One kind of optimizer state, such as the running mean of the gradients. There is a tensor for each slice that the
 /// optimizer was built from, in the order of the slices: 1-D, contiguous, with one element for each element of the
-/// slice. Tensors of different slices may lie in different memories. Snapshots save and load the state by this layout,
-/// and refuse others. An optimizer that keeps the state for some parameters only gives the indices of those in the
-/// arena, ascending, as `parameters`; then there is a tensor for each of their `SliceEntry`s.
+/// slice. All tensors are of one type; those of different slices may lie in different memories. Snapshots save and load
+/// the state by this layout, and refuse others. An optimizer that keeps the state for some parameters only gives the
+/// indices of those in the arena, ascending, as `parameters`; then there is a tensor for each of their `SliceEntry`s.
 struct Moment {
   std::string name;
   std::vector<at::Tensor> slices;

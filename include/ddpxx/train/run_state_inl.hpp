@@ -44,18 +44,22 @@ namespace detail {
 
 /// The ranges of a moment that an optimizer keeps for some parameters only.
 inline std::vector<StateRange> ranges_of(const Arena& arena, const Moment& moment) {
+  const auto fits = [&](const at::Tensor& tensor, std::int64_t size) {
+    return tensor.defined() && tensor.dim() == 1 && tensor.numel() == size && tensor.is_contiguous() &&
+           tensor.scalar_type() == moment.slices.front().scalar_type();
+  };
   std::vector<StateRange> ranges;
   for (const auto& slice : arena.slices())
     for (const auto& entry : slice.entries()) {
       if (!std::ranges::binary_search(*moment.parameters, entry.parameter->index)) continue;
-      if (ranges.size() < moment.slices.size() && moment.slices[ranges.size()].numel() == entry.size &&
-          moment.slices[ranges.size()].is_contiguous())
+      if (ranges.size() < moment.slices.size() && fits(moment.slices[ranges.size()], entry.size))
         ranges.push_back({slice.begin + entry.begin, moment.slices[ranges.size()]});
       else
         throw Error{Errc::config, "the optimizer's state \"" + moment.name + "\" has no tensor of " +
                                       std::to_string(entry.size) + " elements for parameter \"" +
                                       entry.parameter->name +
-                                      "\": a Moment of some parameters has one for each SliceEntry of them"};
+                                      "\": a Moment of some parameters has one for each SliceEntry of them, 1-D, "
+                                      "contiguous and all of one type"};
     }
   if (ranges.size() != moment.slices.size())
     throw Error{Errc::config, "the optimizer's state \"" + moment.name + "\" has " +
