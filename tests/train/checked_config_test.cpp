@@ -20,6 +20,7 @@
 #include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/train/trainer.hpp>
+#include <ddpxx/train/training_settings.hpp>
 
 #include "ones_and_line.hpp"
 
@@ -65,6 +66,38 @@ TEST(TheConfigOfATrainer, IsRefusedForRulesBetweenSettings) {
             "training.csv: \"s3://bucket/rows.csv\" is in a bucket, and rows are added one by one to a file of a disk: "
             "name a place on a disk, and give save_dir alone the bucket\n"
             "optimizer.decay_steps: must be greater than warmup_steps (0) unless schedule=constant or step");
+}
+
+TEST(TheConfigOfATrainer, IsRefusedWhereARunNeverEnds) {
+  Plain::Config config;
+  config.training = {.max_steps = 0, .max_epochs = 0, .max_time = 0.0};
+  EXPECT_EQ(refusal<Plain>(config),
+            "training.max_steps: with max_steps=0, max_epochs=0 and max_time=0 the run never ends: set one of them");
+  config.training.max_time = 60.0;
+  EXPECT_EQ(refusal<Plain>(config), "none");
+}
+
+TEST(TheConfigOfATrainer, IsRefusedWhereTensorBoardsFolderIsAFileOfRows) {
+  constexpr auto kRefusal = "training.tensorboard: is a file of training.metrics or training.csv: name a folder";
+  Plain::Config config;
+  config.training = {.metrics = "rows", .tensorboard = "./rows"};
+  EXPECT_EQ(refusal<Plain>(config), kRefusal);
+  config.training = {.csv = "rows", .tensorboard = "other/../rows"};
+  EXPECT_EQ(refusal<Plain>(config), kRefusal);
+}
+
+TEST(TheConfigOfATrainer, WarnsOfAnEvaluationAtTheStartOfARunThatEvaluatesNothing) {
+  const auto warnings = [](const TrainingConfig& training) {
+    std::string text;
+    for (const auto& error : detail::check_training(training, {})) {
+      EXPECT_EQ(error.severity, Severity::warning);
+      text += error.field + ": " + error.text + '\n';
+    }
+    return text;
+  };
+  EXPECT_EQ(warnings({.eval_at_start = true}),
+            "eval_at_start: nothing is evaluated: set eval_every or eval_every_epochs\n");
+  EXPECT_EQ(warnings({.eval_every = 1, .eval_at_start = true}), "");
 }
 
 TEST(TheConfigOfATrainer, IsRefusedWhereSGDCannotLeaveOutSteps) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -24,6 +25,7 @@
 #include <ddpxx/parallel/single_device.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/evaluate.hpp>
+#include <ddpxx/train/metric_sums.hpp>
 #include <ddpxx/train/trainer.hpp>
 
 #include "training_run.hpp"
@@ -409,6 +411,28 @@ TEST(OwnMetrics, ThatHaveNoUsableNameOrSumAreRefused) {
   EXPECT_THAT(refusal({one("x"), one("x")}), HasSubstr("'x', twice"));
   EXPECT_THAT(refusal({{"x", torch::ones({2})}}), HasSubstr("the metric x of the model needs a sum"));
   EXPECT_THAT(refusal({{"x", {}}}), HasSubstr("0-dim"));
+}
+
+TEST(OwnMetrics, OfThePartsOfABatchHaveEqualNamesAndCounts) {
+  const auto refusal = [](std::vector<NamedSum> first, std::vector<NamedSum> second) {
+    std::vector<std::vector<NamedSum>> parts{std::move(first), std::move(second)};
+    try {
+      join_metrics(parts);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::config);
+      return std::string{error.what()};
+    }
+    return std::string{"none"};
+  };
+  const NamedSum counted{"a", torch::ones({}), torch::ones({})};
+  EXPECT_EQ(refusal({one("a"), counted}, {one("a"), counted}), "none");
+  EXPECT_EQ(refusal({one("a"), one("b")}, {one("a")}),
+            "the model returned the metrics [a, b] for one part of a batch, but [a] for another: return the same names "
+            "in the same order, each always with or always without a count");
+  EXPECT_THAT(refusal({one("a")}, {counted}), HasSubstr("each always with or always without a count"));
+  EXPECT_EQ(refusal({one("a")}, {{"a", torch::ones({2})}}),
+            "the metric a of the model needs a sum over the batch as a 0-dim tensor, and a count, if it has one, as "
+            "another: write for example x.sum()");
 }
 
 TEST(OwnMetrics, AreSumsOfAllRanksAndNoNumberWhereNothingWasCounted) {
