@@ -315,5 +315,12 @@ TEST(ScheduleRules, HoldAFinalRateThatIsNoFallAgainstSchedulesWithAPeakOnly) {
   }
 }
 
+TEST(SGDRules, GiveNesterovAMomentumWithoutDampening) {
+  const Texts refusal{{"nesterov", "needs momentum above 0 and dampening=0"}};
+  EXPECT_EQ(errors_of(SGDConfig{.nesterov = true}), refusal);
+  EXPECT_EQ(errors_of(SGDConfig{.momentum = 0.9, .dampening = 0.1, .nesterov = true}), refusal);
+  EXPECT_EQ(errors_of(SGDConfig{.momentum = 0.9, .nesterov = true}), Texts{});
+}
+
 }  // namespace
 }  // namespace ddpxx::schedule_test
