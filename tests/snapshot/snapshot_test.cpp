@@ -28,6 +28,7 @@
 #include <ddpxx/snapshot/snapshot.hpp>
 #include <ddpxx/snapshot/snapshot_choice.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 #include "memory_storage.hpp"
 
@@ -495,6 +496,15 @@ TEST(Shard, ReportThatIsNoneIsAnErrorOfTheStorage) {
       EXPECT_THAT(error.what(), testing::HasSubstr("report"));
     }
   }
+}
+
+TEST(Shard, RefusesTwoTensorsOfOneName) {
+  const auto make = [](const char* second) {
+    Shard{"rank-0", {whole_slice("model.x", at::ones({2})), whole_slice(second, at::ones({3}, at::kLong))}};
+  };
+  make("model.y");
+  EXPECT_EQ(code_of([&] { make("model.x"); }), Errc::storage);
+  EXPECT_EQ(error_of([&] { make("model.x"); }), "two tensors of a snapshot are called \"model.x\"");
 }
 
 /// A model that registers one tensor under two names.

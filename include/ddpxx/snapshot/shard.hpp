@@ -30,8 +30,6 @@ class Shard {
   /// Returns what the manifest needs to know of the file, as JSON. Comes after `write`.
   std::string report() const;
 
-  std::uint64_t bytes() const noexcept { return bytes_; }
-
  private:
   std::string file_name_;
   std::vector<StateSlice> slices_;
