@@ -11,11 +11,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ddpxx/interop/model_file.hpp>
 #include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/optim/adamw.hpp>
 #include <ddpxx/optim/sgd.hpp>
 
+#include "../error_of.hpp"
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
@@ -236,7 +238,42 @@ TEST(StateDicts, AnOptimizerOfAnotherModelIsRefused) {
   entries.entries.pop_back();
   states.entries[0].second = entries;
   EXPECT_THAT(refusal([&] { optimizer_from_python(states, kGroups); }), HasSubstr("steps"));
-  EXPECT_THAT(refusal([&] { optimizer_from_python(PickleDict{}, kGroups); }), HasSubstr("lacks state"));
+  EXPECT_EQ(refusal([&] { optimizer_from_python(PickleDict{}, kGroups); }), "the optimizer's state lacks state");
+  EXPECT_EQ(refusal([&] { optimizer_from_python(PickleDict{}.add("state", PickleDict{}), kGroups); }),
+            "the optimizer's state lacks param_groups");
+}
+
+TEST(StateDicts, RefuseAStepThatIsNotOneNumber) {
+  auto states = optimizer_to_python(snapshot(), kGroups).get<PickleDict>("it");
+  auto entries = states.entries[0].second.get<PickleDict>("state");
+  for (const std::int64_t elements : {0, 2}) {
+    entries.entries[0].second = PickleDict{}.add("step", at::ones({elements}));
+    states.entries[0].second = entries;
+    EXPECT_EQ(refusal([&] { optimizer_from_python(states, kGroups); }),
+              "the optimizer's step is a tensor of " + std::to_string(elements) +
+                  " elements, and should have one: the file is damaged, or PyTorch's optimizers did not write it");
+  }
+}
+
+TEST(StateDicts, AreNotWrittenInTheLayoutsThatAreOnlyRead) {
+  for (const auto layout : {CheckpointLayout::nanogpt, CheckpointLayout::lightning}) {
+    const auto write = [&] { to_python(TrainingCheckpoint{.layout = layout}); };
+    EXPECT_EQ(code_of(write), Errc::config);
+    EXPECT_EQ(error_of(write),
+              "checkpoints of nanoGPT and Lightning are read and not written: choose mingpt_ddp, torchrun_tutorial, "
+              "guide, torchvision or state_dict");
+  }
+}
+
+TEST(CheckpointFile, IsNamedWhereItsKeysAreNoCheckpoints) {
+  const TemporaryFolder folder;
+  const auto path = folder / "other.pt";
+  write_pt(path, PickleDict{}.add("weights", 1));
+  EXPECT_EQ(
+      refusal([&] { read_checkpoint_file(path); }),
+      path.string() +
+          ": the checkpoint's keys are \"weights\"; expected MODEL_STATE, model_state, model_state_dict or model, "
+          "Lightning's state_dict and global_step, or a model's tensors alone");
 }
 
 }  // namespace
