@@ -15,6 +15,7 @@
 #include <ddpxx/comm/unused_gpu.hpp>
 #include <ddpxx/core/error.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
 
 namespace ddpxx::device_test {
@@ -71,6 +72,13 @@ TEST(PickDevice, TakesTheCpuOfAProgramWithoutCuda) {
   EXPECT_THROW(pick_device("cuda", {}), Error);
 }
 
+TEST(PickDevice, RefusesAWishThatIsNone) {
+  for (const std::string wish : {"gpu", "cuda:1", ""}) {
+    EXPECT_EQ(code_of([&] { pick_device(wish, {}); }), Errc::config);
+    EXPECT_EQ(error_of([&] { pick_device(wish, {}); }), "device \"" + wish + "\" is none of auto, cpu, cuda");
+  }
+}
+
 TEST(GpuName, HasTheMemoryInWholeGibibytes) {
   EXPECT_EQ(detail::gpu_text("NVIDIA H200", 150'121'545'728), "NVIDIA H200, 139 GiB");
 }
@@ -113,6 +121,14 @@ TEST(Backend, NcclIsRefusedOnACpu) {
                  "comm.backend=nccl: NCCL connects GPUs, but this rank computes on the CPU; set the device to cuda, or "
                  "comm.backend to auto or gloo");
   }
+}
+
+TEST(Backend, SharedMemoryIsRefusedOnAGpu) {
+  const auto choose = [] { backend_for(Backend::shared_memory, {at::kCUDA, 1}); };
+  EXPECT_EQ(code_of(choose), Errc::config);
+  EXPECT_EQ(error_of(choose),
+            "comm.backend=shm: shared memory connects ranks on the CPU, but this rank computes on cuda:1; set the "
+            "device to cpu, or comm.backend to auto or gloo");
 }
 
 TEST(Device, AnOnlyGpuIsThatOfEachRankThatSeesIt) {

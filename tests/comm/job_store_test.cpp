@@ -23,6 +23,7 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/job_store.hpp>
+#include <ddpxx/comm/limited_store.hpp>
 #include <ddpxx/comm/listen.hpp>
 
 #include "../held_port.hpp"
@@ -78,6 +79,10 @@ c10::intrusive_ptr<c10d::Store> tcp_store() {
   return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
 }
 
+c10::intrusive_ptr<c10d::Store> limited_store() {
+  return c10::make_intrusive<LimitedStore>(tcp_store(), milliseconds{10'000});
+}
+
 struct Kind {
   const char* name;
   c10::intrusive_ptr<c10d::Store> (*make)();
@@ -89,7 +94,8 @@ class StoreContract : public testing::TestWithParam<Kind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Stores, StoreContract,
-                         testing::Values(Kind{"JobStore", job_store}, Kind{"TCPStore", tcp_store}),
+                         testing::Values(Kind{"JobStore", job_store}, Kind{"TCPStore", tcp_store},
+                                         Kind{"LimitedStore", limited_store}),
                          [](const auto& kind) { return kind.param.name; });
 
 TEST_P(StoreContract, KeepsBytesOfEveryKind) {
@@ -288,6 +294,29 @@ TEST(JobStore, RefusesAnswersThatItDoesNotUnderstand) {
     auto store = JobStoreConnection::open("127.0.0.1", SocketAddress::of_socket(listener.get()).port(), {}, until);
     EXPECT_THAT(error_of([&] { call(store, until); }), HasSubstr("an answer that this version does not understand"));
     server.join();
+  }
+}
+
+TEST(JobStore, SaysWhyAServerThatAnswersTakesNoClient) {
+  for (const auto& [answer, says] :
+       {std::pair{'v', " is served by another version of ddpxx: all processes of a run need one version"},
+        std::pair{'f', " serves as many connections as it can (limit there: ulimit -n)"},
+        std::pair{'H', ": choose another port"}}) {
+    const auto listener = listen_on_loopback();
+    std::thread server{[&, sent = answer] {
+      pollfd waits{listener.get(), POLLIN, 0};
+      ::poll(&waits, 1, 10'000);
+      const Descriptor client{::accept(listener.get(), nullptr, nullptr)};
+      std::array<char, 4096> bytes{};
+      EXPECT_GT(::read(client.get(), bytes.data(), bytes.size()), 0);
+      EXPECT_EQ(::write(client.get(), &sent, 1), 1);
+    }};
+    const auto port = SocketAddress::of_socket(listener.get()).port();
+    const auto text =
+        error_of([port = port] { JobStoreConnection::open("127.0.0.1", port, {}, in(milliseconds{10'000})); });
+    server.join();
+    EXPECT_EQ(text,
+              (answer == 'H' ? "another program listens at " : "the store at ") + store_url("127.0.0.1", port) + says);
   }
 }
 

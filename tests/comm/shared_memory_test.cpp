@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <sched.h>
 #include <string>
 #include <sys/mman.h>
@@ -99,6 +100,22 @@ TEST(SharedSegment, TakesMemoryBeforeItsFirstUseOrSaysThatItCannot) {
   EXPECT_GE(taken(), kBytes / 2);
   EXPECT_EQ(segment.data()[kBytes - 1], std::byte{0});
   EXPECT_EQ(code_of([&] { segment.reserve(kBytes, 1); }), Errc::memory) << "the segment does not grow";
+}
+
+TEST(SharedSegment, SaysWhichStepTheSystemRefuses) {
+  const auto expect_refused = [](const std::string& expected, const std::function<void()>& body) {
+    EXPECT_EQ(code_of(body), Errc::memory);
+    EXPECT_EQ(error_of(body), expected);
+  };
+  expect_refused("shared memory cannot be made: Invalid argument",  // a size below 0
+                 [] { detail::SharedSegment::make(std::numeric_limits<std::size_t>::max()); });
+  expect_refused("shared memory cannot be mapped: Cannot allocate memory",  // more than processes can have
+                 [] { detail::SharedSegment::make(std::size_t{1} << 60); });
+  const auto segment = detail::SharedSegment::make(4096);
+  expect_refused("shared memory has 4096 bytes instead of 8192: all ranks need one version",
+                 [&] { detail::SharedSegment::open(::getpid(), segment.fd(), 8192); });
+  expect_refused("shared memory cannot be opened: No such file or directory",
+                 [] { detail::SharedSegment::open(::getpid(), 1'000'000, 8192); });
 }
 
 TEST(SharedMemory, GivesBackItsMemoryAndItsThread) {
