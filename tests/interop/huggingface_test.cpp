@@ -215,6 +215,9 @@ TEST_F(HuggingFace, RefusesModelsThatGptDoesNotCompute) {
   EXPECT_THAT(refused("layer_norm_epsilon", 1e-6), HasSubstr("layer_norm_epsilon"));
   EXPECT_THAT(refused("scale_attn_by_inverse_layer_idx", true), HasSubstr("scale_attn_by_inverse_layer_idx=true"));
   EXPECT_THAT(refused("attn_pdrop", 0.0), HasSubstr("attn_pdrop=0.0: GPT has one dropout"));
+  for (const nlohmann::json& dropout : {nlohmann::json(1.0), nlohmann::json(-0.1), nlohmann::json("no")})
+    EXPECT_EQ(refused("resid_pdrop", dropout),
+              "config.json has resid_pdrop=" + dropout.dump() + ": a fraction below 1 is needed");
   EXPECT_THAT(refused("tie_word_embeddings", "no"), HasSubstr("true or false"));
   EXPECT_THAT(refused("n_head", 5), HasSubstr("not divisible by n_head"));
   EXPECT_THAT(refused("n_layer", -1), HasSubstr("n_layer=-1: a count is needed"));

@@ -261,6 +261,8 @@ struct Record {
   std::uint16_t flags = 0;
   std::uint32_t size = 0xDEADBEEF;  ///< By default the true size.
   std::int64_t place = -1;          ///< If negative, the true position.
+  /// What the archive states in 64 bits instead, as large archives do: the size, the packed size and the position.
+  std::vector<std::uint64_t> wide = {};
 };
 
 template <class T>
@@ -278,10 +280,14 @@ std::string archive(const std::vector<Record>& records) {
         record.place < 0 ? static_cast<std::uint32_t>(text.size()) : static_cast<std::uint32_t>(record.place);
     const auto facts = little(record.flags) + little(record.method) + little(std::uint32_t{0}) +
                        little(std::uint32_t{0}) + little(size) + little(size) +
-                       little(static_cast<std::uint16_t>(record.name.size())) + little(std::uint16_t{0});
-    text += "PK\3\4" + little(std::uint16_t{20}) + facts + record.name + record.content;
-    directory += "PK\1\2" + little(std::uint32_t{20}) + facts + little(std::uint16_t{0}) + little(std::uint16_t{0}) +
-                 little(std::uint16_t{0}) + little(std::uint32_t{0}) + little(place) + record.name;
+                       little(static_cast<std::uint16_t>(record.name.size()));
+    std::string extra;
+    for (const auto number : record.wide) extra += little(number);
+    if (!extra.empty()) extra = little(std::uint16_t{1}) + little(static_cast<std::uint16_t>(extra.size())) + extra;
+    text += "PK\3\4" + little(std::uint16_t{20}) + facts + little(std::uint16_t{0}) + record.name + record.content;
+    directory += "PK\1\2" + little(std::uint32_t{20}) + facts + little(static_cast<std::uint16_t>(extra.size())) +
+                 little(std::uint16_t{0}) + little(std::uint16_t{0}) + little(std::uint16_t{0}) +
+                 little(std::uint32_t{0}) + little(place) + record.name + extra;
   }
   return text + directory + "PK\5\6" + little(std::uint32_t{0}) + little(static_cast<std::uint16_t>(records.size())) +
          little(static_cast<std::uint16_t>(records.size())) + little(static_cast<std::uint32_t>(directory.size())) +
@@ -324,6 +330,21 @@ TEST(HostilePtFile, OfArchivesThatLieIsRefused) {
     EXPECT_THAT(reading(archive(records)), HasSubstr(says));
   const auto sound = archive({{"a/data.pkl", kSeven}});
   for (std::size_t size = 0; size < sound.size(); ++size) ASSERT_NE(reading(sound.substr(0, size)), "taken") << size;
+}
+
+TEST(HostilePtFile, WithNumbersOf64BitsIsReadAndTheNumbersAreChecked) {
+  constexpr std::uint32_t kWide = 0xFFFFFFFF;  // the number stands among those of 64 bits
+  const auto of = [](std::int64_t place, std::vector<std::uint64_t> wide) {
+    return archive({{"a/data.pkl", kSeven, 0, 0, kWide, place, std::move(wide)}});
+  };
+  const std::uint64_t size = kSeven.size(), huge = std::uint64_t{1} << 40;
+  EXPECT_EQ(reading(of(-1, {size, size})), "taken");
+  EXPECT_EQ(reading(of(kWide, {size, size, 0})), "taken");
+  EXPECT_THAT(reading(of(-1, {huge, huge})),
+              HasSubstr("\"a/data.pkl\" claims 1099511627776 bytes, and the archive ends"));
+  EXPECT_THAT(reading(of(-1, {size, huge})), HasSubstr("\"a/data.pkl\" has two different sizes"));
+  EXPECT_THAT(reading(of(kWide, {size, size, huge})), HasSubstr("is not where the list of records says"));
+  EXPECT_THAT(reading(of(-1, {size})), HasSubstr("the zip archive ends too early"));
 }
 
 TEST(HostilePtFile, RunsNothing) {
