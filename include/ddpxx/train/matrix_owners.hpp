@@ -26,8 +26,6 @@ class MatrixOwners {
   /// `matrices` are indices of entries of `arena` that have two dimensions, the same ones on each rank.
   MatrixOwners(const Arena& arena, std::vector<std::size_t> matrices, const Group& group);
 
-  int owner(std::size_t i) const { return owners_[i]; }
-
   /// The elements of matrix i that rank `rank` holds, counted from the begin of the matrix.
   std::pair<std::int64_t, std::int64_t> range(std::size_t i, int rank) const;
 
