@@ -77,5 +77,20 @@ TEST(Roster, KnowsTheLongestTimeThatRanksMayNeedToEnd) {
   EXPECT_EQ(roster.longest_grace(), milliseconds{1'500});
 }
 
+TEST(NodeFacts, ContradictThoseOfANodeWithOtherFlags) {
+  const NodeFacts facts{
+      .host = "a", .min_nodes = 1, .num_nodes = 2, .ranks_per_node = 4, .max_restarts = 3, .grace = milliseconds{1}};
+  EXPECT_EQ(facts.contradiction(0, NodeFacts::parse(facts.text("b")), 1), "");
+  auto other = facts;
+  other.max_restarts = 5;
+  EXPECT_EQ(facts.contradiction(0, other, 1), "node 0 has --max-restarts 3, node 1 has 5: give all nodes the same");
+  other.ranks_per_node = 8;
+  EXPECT_EQ(facts.contradiction(0, other, 1),
+            "node 0 starts 4 ranks, node 1 starts 8: give all nodes the same --nproc-per-node");
+  other.min_nodes = 2;
+  EXPECT_EQ(facts.contradiction(0, other, 1),
+            "node 0 was started for 1:2 nodes, but node 1 for 2: give all nodes the same --nnodes");
+}
+
 }  // namespace
 }  // namespace ddpxx::store_wait_test
