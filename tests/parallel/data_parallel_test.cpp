@@ -21,6 +21,8 @@
 #include <ddpxx/parallel/recompute.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../error_of.hpp"
+
 namespace ddpxx::data_parallel_test {
 namespace {
 
@@ -226,6 +228,49 @@ TEST(DataParallel, RefusesParametersThatItsCopiesWouldNotShare) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("does not copy a parameter that modules share"));
   }
+}
+
+TEST(DataParallel, RefusesAGroupOfSeveralRanks) {
+  spawn_ranks(2, [](Group& group) {
+    const auto make = [&] { const DataParallel strategy{{}, group}; };
+    EXPECT_EQ(code_of(make), Errc::config);
+    EXPECT_EQ(error_of(make),
+              "strategy dp runs one process on all devices, but this group has 2; choose ddp, or start one process");
+  });
+}
+
+/// A model that clone() cannot copy, since it is no torch::nn::Cloneable.
+struct Single : torch::nn::Module {
+  Single() { weight = register_parameter("weight", at::ones({4, 4})); }
+  at::Tensor weight;
+};
+
+TEST(DataParallel, RefusesAModelThatCannotBeCopied) {
+  Group alone;
+  Single net;
+  FlatModel flat{net};
+  const auto attach = [&](std::int64_t replicas) {
+    DataParallel strategy{{.replicas = replicas}, alone};
+    strategy.attach(flat);
+  };
+  EXPECT_EQ(code_of([&] { attach(2); }), Errc::config);
+  EXPECT_EQ(error_of([&] { attach(2); }),
+            "DataParallel copies the model: derive it, and every module in it, from torch::nn::Cloneable, or choose "
+            "another strategy");
+  attach(1);
+}
+
+TEST(DataParallel, RefusesAModuleThatItsCopiesDoNotHave) {
+  Group alone;
+  Net net;
+  FlatModel flat{net};
+  Recompute<DataParallel> strategy{{.inner = {.replicas = 2}}, alone};
+  strategy.attach(flat);
+  net.blocks[1]->register_module("later", std::make_shared<torch::nn::DropoutImpl>());
+  EXPECT_EQ(code_of([&] { backward(strategy, net); }), Errc::config);
+  EXPECT_EQ(error_of([&] { backward(strategy, net); }),
+            "a module was added to the model after DataParallel had copied it: add all modules before the trainer "
+            "takes the model");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/testing.hpp>
 
+#include "../error_of.hpp"
 #include "../parity/python.hpp"
 #include "../temporary_folder.hpp"
 
@@ -274,6 +275,19 @@ TEST(SyncBatchNorm, RefusesOtherShapesAndOneValuePerChannel) {
     const auto y = both.forward(at::full({1, 3}, group.rank(), at::kFloat));
     EXPECT_TRUE(at::allclose(y, at::full({1, 3}, group.rank() == 0 ? -1.0 : 1.0), 1e-3)) << y;
   });
+}
+
+TEST(SyncBatchNorm, RefusesToCountItsBatchesInSixteenBits) {
+  const Group alone;
+  SyncBatchNorm norm{3, alone, {.momentum = std::nullopt}};
+  const auto x = at::randn({4, 3});
+  norm.forward(x);
+  norm.to(at::kBFloat16);  // torch::nn::Module converts buffers of integers too
+  const auto forward = [&] { norm.forward(x.to(at::kBFloat16)); };
+  EXPECT_EQ(code_of(forward), Errc::config);
+  EXPECT_EQ(error_of(forward),
+            "SyncBatchNorm without momentum counts the batches in num_batches_tracked, which Module::to() has "
+            "converted: convert the parameters alone, as the precisions do, or set momentum");
 }
 
 }  // namespace

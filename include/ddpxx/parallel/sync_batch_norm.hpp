@@ -31,8 +31,8 @@ struct SyncBatchNormOptions {
 /// Ranks   Collective in training: forward gathers 2 C + 1 numbers, backward sums 2 C. All ranks call their layers in
 ///         one order. A rank that sits out a step calls none, so that Join works with throw_on_early_termination only.
 ///         The group outlives the layer, and the backward passes of its results.
-/// Errors  `config` for another shape, in a group of one where training has one value per channel, and in backward, if
-///         it is to create a graph.
+/// Errors  `config` for another shape, in a group of one where training has one value per channel, in training without
+///         a momentum, if Module::to() has converted the count of batches, and in backward, if it is to create a graph.
 /// Source  torch.nn.SyncBatchNorm; parameters and buffers have its names, and those of torch.nn.BatchNorm.
 class SyncBatchNorm : public torch::nn::Module {
  public:
