@@ -12,6 +12,8 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/on_rank_zero.hpp>
+#include <ddpxx/core/config_record.hpp>
+#include <ddpxx/core/setting.hpp>
 #include <ddpxx/data/batch.hpp>
 #include <ddpxx/nn/gpt.hpp>
 #include <ddpxx/optim/adamw.hpp>
@@ -26,6 +28,7 @@
 #include <ddpxx/train/chosen_snapshot.hpp>
 #include <ddpxx/train/trainer.hpp>
 
+#include "../error_of.hpp"
 #include "../snapshot/memory_storage.hpp"
 #include "training_run.hpp"
 
@@ -267,6 +270,45 @@ TEST_F(ChosenSnapshot, OfAStepCannotLieWhereTheRunSaves) {
   newest.snapshot.name = newest.training.save_dir = path("a");
   train(newest);
   EXPECT_EQ(at(path("a")).run.step, 8);
+}
+
+TEST(ChosenPlaces, InABucketAreOneWhereTheirStoragesHaveOneName) {
+  const StorageOpener open = [](const std::string& place) -> std::unique_ptr<Storage> {
+    if (place.find("closed") != std::string::npos) throw Error{Errc::storage, "no key"};
+    return std::make_unique<MemoryStorage>();  // each has the name memory/
+  };
+  EXPECT_EQ(ddpxx::code_of([&] { check_chosen_place("s3://bucket/a:2", "s3://bucket/a/", open); }), Errc::config);
+  EXPECT_EQ(ddpxx::error_of([&] { check_chosen_place("s3://bucket/a:2", "s3://bucket/a/", open); }),
+            "snapshot=s3://bucket/a:2: training.save_dir is the same place; choose another training.save_dir, or leave "
+            "the step out to go on with the newest");
+  check_chosen_place("s3://bucket/closed:2", "s3://bucket/a/", open);
+}
+
+TEST_F(ChosenSnapshot, OfARunWithOtherSettingsIsTakenWithAWarning) {
+  auto snapshot = at(path("a"));
+  snapshot.run.settings.push_back({"optimizer.learning_rate", "0.01"});
+  save_snapshot(path("recorded"), snapshot);
+  auto other = config(7);
+  other.snapshot.name = path("recorded");
+  const ConfigRecord record{.settings = {{"optimizer.learning_rate", "0.02", Resume::warn, ""}}};
+  testing::internal::CaptureStderr();
+  Group alone;
+  Train{alone, model(), std::make_shared<Tokens>(), other, record}.fit();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("resumed with a changed setting: optimizer.learning_rate 0.01 -> 0.02\n"));
+}
+
+TEST_F(ChosenSnapshot, IsNotBehindASymbolicLinkWhichALineNames) {
+  std::filesystem::create_directory_symlink(path("a/step-00000006"), path("a/step-00000008"));
+  auto other = config(7);
+  other.snapshot.name = path("a");
+  other.training.save_dir = path("b");
+  testing::internal::CaptureStderr();
+  train(other);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(testing::HasSubstr(path("a/step-00000008") +
+                                                " is a symbolic link and is left out: links are not followed\n"),
+                             testing::HasSubstr("begins with step 6 of " + path("a/step-00000006"))));
 }
 
 TEST_F(ChosenSnapshot, LoadsIntoAModelThatIsNotTrained) {
