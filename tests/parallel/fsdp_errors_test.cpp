@@ -19,11 +19,14 @@
 #include <ddpxx/optim/sgd.hpp>
 #include <ddpxx/parallel/ddp.hpp>
 #include <ddpxx/parallel/fsdp.hpp>
+#include <ddpxx/parallel/fsdp_config.hpp>
 #include <ddpxx/parallel/hsdp.hpp>
 #include <ddpxx/precision/autocast.hpp>
 #include <ddpxx/precision/float32.hpp>
 #include <ddpxx/testing.hpp>
 #include <ddpxx/train/trainer.hpp>
+
+#include "../error_of.hpp"
 
 namespace ddpxx::fsdp_errors_test {
 namespace {
@@ -193,6 +196,37 @@ TEST(ReshardAfterForward, MustDivideTheRanksThatShareAModel) {
   };
   expect_named(error_of_attach<FSDP>(3, {.reshard_after_forward = "2"}));
   expect_named(error_of_attach<HSDP>(3, {.shard_size = 3, .fsdp = {.reshard_after_forward = "2"}}));
+}
+
+TEST(ReshardAfterForward, IsTrueFalseOrANumber) {
+  for (const char* text : {"maybe", "0", "-2", "2x", ""}) {
+    const auto refusal =
+        "reshard_after_forward: \"" + std::string{text} + "\" is none of true, false, a number of ranks";
+    const auto error = error_of_attach<FSDP>(2, {.reshard_after_forward = text});
+    EXPECT_EQ(error.code(), Errc::config);
+    for (const char* rank : {"rank 0: ", "rank 1: "}) EXPECT_THAT(error.what(), HasSubstr(rank + refusal)) << text;
+    const auto checked = FSDPConfig{.reshard_after_forward = text}.check();
+    ASSERT_EQ(checked.size(), 1U) << text;
+    EXPECT_EQ(checked[0].field + ": " + checked[0].text, refusal);
+  }
+}
+
+TEST(ParametersOfLayers, CannotBeTrainedOutsideOfTheirCall) {
+  spawn_ranks(2, [](Group& group) {
+    Net net{Path{0, 1, 2, 3}, 1};
+    FlatModel flat{net};
+    FSDP strategy{{.unit_bytes = 0}, group};
+    strategy.attach(flat);
+    const auto use = [&] {
+      strategy.begin_backward(Sync::now);
+      const auto whole = strategy.gathered();
+      net.blocks[1]->weight.square().sum().backward();
+    };
+    EXPECT_EQ(code_of(use), Errc::config);
+    EXPECT_EQ(error_of(use),
+              "parameter \"block1.weight\" was used outside of its layer's call: FSDP cannot shard it there; use it "
+              "inside the layer's forward");
+  });
 }
 
 /// The error of a second step, before which `change` has changed the model; `prepare` did before the trainer was made.
