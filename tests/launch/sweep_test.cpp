@@ -16,6 +16,7 @@
 #include <ddpxx/core/stop_signals.hpp>
 #include <ddpxx/core/sweep.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
+#include <ddpxx/launch/parse_launch.hpp>
 #include <ddpxx/launch/sweep/slurm_array.hpp>
 #include <ddpxx/launch/sweep/sweep_folder.hpp>
 #include <ddpxx/launch/sweep/sweep_table.hpp>
@@ -502,6 +503,29 @@ TEST(LaunchCommand, HasTheSettingsOfTheMeeting) {
   EXPECT_EQ(ddpxx::launch_command(plan, "launcher").words.at(4), "--no-python");
   plan.min_nodes = 1;
   EXPECT_THROW(ddpxx::launch_command(plan, "launcher"), ddpxx::Error);
+}
+
+TEST(LaunchCommand, HasTheFlagsOfThePlan) {
+  const std::vector<std::string> words{"--standalone",
+                                       "--nproc-per-node=2",
+                                       "--rdzv-id=job7",
+                                       "--max-restarts=3",
+                                       "--grace=2.5",
+                                       "--role=worker",
+                                       "--log-dir=logs",
+                                       "--redirects=0:3,1:2",
+                                       "--tee=1",
+                                       "--local-ranks-filter=0,2",
+                                       "--duplicate-stdout-filters=a,,b,c",
+                                       "--duplicate-stderr-filters=x",
+                                       "--numa-binding=core-complex",
+                                       "--virtual-local-rank",
+                                       "--signals-to-handle=SIGTERM,SIGUSR1",
+                                       "--local-addr=127.0.0.1",
+                                       "train"};
+  auto all = words;
+  all.insert(all.begin(), "launcher");
+  EXPECT_EQ(ddpxx::launch_command(ddpxx::parse_launch(words).value(), "launcher").words, all);
 }
 
 TEST(SweepFolder, IsNewWhereNoneIsNamed) {
