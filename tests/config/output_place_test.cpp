@@ -1,6 +1,7 @@
 // Where a run writes: each job of a sweep writes to its own folder, and ${run_folder} is the folder in use.
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@
 #include <ddpxx/config/text/source.hpp>
 #include <ddpxx/config/walk.hpp>
 #include <ddpxx/core/describe.hpp>
+
+#include "../error_of.hpp"
 
 namespace ddpxx::output_place_test {
 namespace {
@@ -132,6 +135,21 @@ TEST(OutputPlaces, OfAJobAreKnownByItsVariable) {
   EXPECT_EQ(parsed.config.training.save_dir, "/sweeps/of_today/3/sv");
   EXPECT_THAT(parsed.record.yaml,
               HasSubstr("# environment variable DDPXX_RUN_FOLDER; overrides argument 1 (\"sv\"); default \"\""));
+}
+
+/// A place of output that may be missing, and that no path can then be made of.
+struct Optional {
+  std::optional<std::string> rows;
+  static constexpr auto describe() { return fields(field<&Optional::rows>("Rows", Output::file)); }
+};
+struct OptionalJob {
+  Optional training;
+};
+
+TEST(OutputPlaces, AreTextsThatAreThere) {
+  EXPECT_EQ(code_of([] { table_of<OptionalJob>(); }), Errc::config);
+  EXPECT_EQ(error_of([] { table_of<OptionalJob>(); }),
+            "describe(): `training.rows` is a place of output, and therefore a std::string or a std::filesystem::path");
 }
 
 }  // namespace
