@@ -21,7 +21,9 @@
 
 #include <gtest/gtest.h>
 
+#include <ddpxx/comm/collectives.hpp>
 #include <ddpxx/comm/connect.hpp>
+#include <ddpxx/comm/rendezvous.hpp>
 #include <ddpxx/core/environment.hpp>
 #include <ddpxx/core/log.hpp>
 #include <ddpxx/testing.hpp>
@@ -430,6 +432,21 @@ TEST(Connect, EachRankOfTwoOnOneGpuNamesTheGpu) {
             (std::vector<std::string>{"they met", "they met"}));
 }
 
+TEST(Connect, NamesARankThatWasStartedWithAnotherWorldSize) {
+  detail::disable_flight_recorder();
+  const auto agent = AgentStore::make();
+  std::string second;
+  std::thread other{
+      [&] { second = error_of([&] { meet("127.0.0.1", agent.port, rank_info(1, 3), AgentStore::options()); }); }};
+  const auto first = error_of([&] { meet("127.0.0.1", agent.port, rank_info(0, 2), AgentStore::options()); });
+  other.join();
+  EXPECT_EQ(first,
+            "rank 1 was started with a world size of 3, but rank 0 with 2: give all ranks the same WORLD_SIZE; "
+            "rank=0");
+  EXPECT_NE(second.find("rank 0 came to " + agent.address() + " and ended before all had come"), std::string::npos)
+      << second;
+}
+
 // srun and mpirun do not tell a rank how many ranks run on its host.
 TEST(Connect, RanksThatAreNotToldHowManyTheyAreOnAHostMeetOnOne) {
   detail::disable_flight_recorder();
@@ -492,6 +509,32 @@ TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTorchrun) {
     connect(at, rank_info(0, 3, 9), options);
   });
   EXPECT_NE(text.find("rank 1, 2 never came to " + at), std::string::npos) << text;
+}
+
+TEST(Connect, SaysThatTheStoreOfTorchrunHasEnded) {
+  detail::disable_flight_recorder();
+  const auto [listener, port] = loopback_listener();
+  c10d::TCPStoreOptions tcp;
+  tcp.port = port;
+  tcp.isServer = true;
+  tcp.waitWorkers = false;
+  tcp.masterListenFd = listener;
+  auto agent = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", tcp);
+  const auto keys = agent->getNumKeys();
+  std::string text;
+  std::thread rank{[&, at = "tcp://127.0.0.1:" + std::to_string(port)] {
+    ConnectOptions options;
+    options.store_host = StoreHost::torchrun;
+    text = error_of([&] { connect(at, rank_info(0, 2), options); });
+  }};
+  while (agent->getNumKeys() == keys) std::this_thread::sleep_for(milliseconds{1});
+  agent.reset();
+  rank.join();
+  EXPECT_EQ(text.find("the ranks did not all come to tcp://127.0.0.1:" + std::to_string(port) +
+                      ": the launcher, which serves the store, has ended or does not answer; see its output on the "
+                      "host of MASTER_ADDR"),
+            0U)
+      << text;
 }
 
 // With one core for each rank, Gloo's thread would otherwise spin for a time slice while the holder of its lock waits
