@@ -1,13 +1,9 @@
 // On a system that refuses new threads, a rank reports the limit instead of ending without a message.
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <functional>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <string>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
+#include <utility>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -15,45 +11,52 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/comm/gloo.hpp>
-#include <ddpxx/testing.hpp>
+#include <ddpxx/comm/job_store_server.hpp>
+#include <ddpxx/comm/listen.hpp>
+#include <ddpxx/comm/within.hpp>
+#include <ddpxx/core/descriptor.hpp>
+#include <ddpxx/core/error.hpp>
+
+#include "../error_of.hpp"
+#include "../without_threads.hpp"
 
 namespace ddpxx::thread_limit_test {
 namespace {
 
 using testing::HasSubstr;
 
-/// Makes every later attempt of this process to start a thread or a process fail as at the system's limit. It cannot be
-/// undone.
-void refuse_threads() {
-  constexpr auto refused = SECCOMP_RET_ERRNO | EAGAIN;
-  std::array filter{sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, 0},  // load the number of the system call
-                    sock_filter{BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SYS_clone3},
-                    sock_filter{BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_clone},
-                    sock_filter{BPF_RET | BPF_K, 0, 0, refused}, sock_filter{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
-  const sock_fprog program{filter.size(), filter.data()};
-  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-}
-
 void expect_limit(const char* what_for, const std::function<void()>& connects) {
-  try {
-    connects();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::peer);
-    EXPECT_THAT(error.what(), HasSubstr(what_for));
-    EXPECT_THAT(error.what(), HasSubstr("Resource temporarily unavailable (limit: ulimit -u"));
-  }
+  without_threads([&] {
+    EXPECT_EQ(code_of(connects), Errc::peer);
+    const auto text = error_of(connects);
+    EXPECT_THAT(text, HasSubstr(what_for));
+    EXPECT_THAT(text, HasSubstr("Resource temporarily unavailable (limit: ulimit -u"));
+  });
 }
 
 TEST(ThreadLimit, IsNamedByARankThatCannotConnectOverGloo) {
-  spawn_ranks(1, [](Group&) {
-    refuse_threads();
-    const Meeting meeting{.store = c10::make_intrusive<c10d::HashStore>(),
-                          .host = "127.0.0.1",
-                          .join_timeout = std::chrono::seconds{5},
-                          .collective_timeout = std::chrono::seconds{5}};
-    expect_limit("a group over Gloo", [&] { connect_gloo(meeting); });
+  const Meeting meeting{.store = c10::make_intrusive<c10d::HashStore>(),
+                        .host = "127.0.0.1",
+                        .join_timeout = std::chrono::seconds{5},
+                        .collective_timeout = std::chrono::seconds{5}};
+  expect_limit("a group over Gloo", [&] { connect_gloo(meeting); });
+}
+
+TEST(ThreadLimit, IsNamedByAWaitForAStore) {
+  expect_limit("cannot start a thread to wait for the store: ",
+               [] { within(std::chrono::steady_clock::now() + std::chrono::seconds{5}, [] { return 1; }); });
+}
+
+TEST(ThreadLimit, IsNamedByTheServerOfTheJobsStore) {
+  without_threads([] {
+    const auto serve = [] {
+      std::vector<Descriptor> listeners;
+      listeners.push_back(listen_on_loopback());
+      const JobStoreServer server{std::move(listeners), {}};
+    };
+    EXPECT_EQ(code_of(serve), Errc::peer);
+    EXPECT_EQ(error_of(serve),
+              "cannot serve the job's store: no thread (limit: ulimit -u); cause=Resource temporarily unavailable");
   });
 }
 

@@ -17,7 +17,10 @@
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/data/distributed_sampler.hpp>
 #include <ddpxx/data/loader.hpp>
+#include <ddpxx/data/worker_threads.hpp>
 
+#include "../error_of.hpp"
+#include "../without_threads.hpp"
 #include "numbers_dataset.hpp"
 
 namespace ddpxx::loader_test {
@@ -160,6 +163,16 @@ TEST(Loader, GivesItsWorkersOneThreadEachAndLeavesTheOthersTheirs) {
   int of_a_later_thread = 0;
   std::thread{[&] { of_a_later_thread = at::get_num_threads(); }}.join();
   EXPECT_EQ(of_a_later_thread, 3);
+}
+
+TEST(WorkerThreads, NameTheLimitOfTheSystem) {
+  without_threads([] {
+    EXPECT_EQ(WorkerThreads{0}.size(), 0U);
+    const auto make = [] { WorkerThreads{3}; };
+    EXPECT_EQ(code_of(make), Errc::config);
+    EXPECT_EQ(error_of(make),
+              "cannot start worker 1 of 3: Resource temporarily unavailable (limit: ulimit -u); lower num_workers");
+  });
 }
 
 }  // namespace

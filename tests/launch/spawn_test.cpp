@@ -9,9 +9,12 @@
 #include <gtest/gtest.h>
 
 #include <ddpxx/core/error.hpp>
+#include <ddpxx/launch/child.hpp>
 #include <ddpxx/launch/spawn.hpp>
 
+#include "../error_of.hpp"
 #include "../temporary_folder.hpp"
+#include "../without_threads.hpp"
 #include "started_program.hpp"
 
 namespace spawn_test {
@@ -108,6 +111,14 @@ TEST(Spawn, IsFoundAmongTheArgumentsBeforeTheirEnd) {
     EXPECT_EQ(request->value, "auto");
     EXPECT_EQ(request->arguments, (Words{"a", "b", "--", "c"}));
   }
+}
+
+TEST(Child, NamesTheLimitOfTheSystem) {
+  without_threads([] {
+    const auto start = [] { const ddpxx::Child child{{.path = "/bin/true", .arguments = {"true"}}}; };
+    EXPECT_EQ(ddpxx::code_of(start), ddpxx::Errc::peer);
+    EXPECT_EQ(ddpxx::error_of(start), "cannot start /bin/true: Resource temporarily unavailable (limit: ulimit -u)");
+  });
 }
 
 }  // namespace

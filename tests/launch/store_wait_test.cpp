@@ -21,6 +21,9 @@
 #include <ddpxx/launch/agent/store_wait.hpp>
 #include <ddpxx/launch/launch_plan.hpp>
 
+#include "../error_of.hpp"
+#include "../without_threads.hpp"
+
 namespace ddpxx::store_wait_test {
 namespace {
 
@@ -59,6 +62,17 @@ TEST(StoreWait, GoesOnWhenTheServerHasHeldItsRequestForAsLongAsItMay) {
   connection.set("unless", "why", soon());
   EXPECT_EQ(interrupted.interruption(), "why");
   const StoreWait endless{connection, {"never"}, {}, milliseconds{50}};  // its destructor must end the wait
+}
+
+TEST(StoreWait, NamesTheLimitOfTheSystem) {
+  LocalStore store;
+  without_threads([&] {
+    const auto wait = [&] { StoreWait{store.connection(), {"key"}}; };
+    EXPECT_EQ(code_of(wait), Errc::peer);
+    EXPECT_EQ(error_of(wait),
+              "cannot wait for the agents' store: no thread (limit: ulimit -u); cause=Resource temporarily "
+              "unavailable");
+  });
 }
 
 TEST(Roster, KnowsTheLongestTimeThatRanksMayNeedToEnd) {

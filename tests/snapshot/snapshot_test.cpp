@@ -30,6 +30,7 @@
 
 #include "../error_of.hpp"
 #include "../temporary_folder.hpp"
+#include "../without_threads.hpp"
 #include "memory_storage.hpp"
 
 namespace ddpxx::snapshot_test {
@@ -104,6 +105,12 @@ TEST(Snapshot, ComesBackAsItWasSaved) {
   const auto loaded = load_snapshot(folder / "deep" / "er");
   ASSERT_TRUE(loaded);
   EXPECT_TRUE(same(*loaded, snapshot_of(7)));
+}
+
+TEST(Snapshot, IsReadWhereTheSystemGivesNoThread) {
+  MemoryStorage objects;
+  save_snapshot(objects, snapshot_of(7));
+  without_threads([&] { EXPECT_TRUE(same(load_snapshot(objects).value(), snapshot_of(7))); });
 }
 
 TEST(Snapshot, IsReadableAsPlainSafetensors) {
