@@ -331,6 +331,21 @@ TEST(Folder, WarnsWhereEveryUserMayReplaceItsFiles) {
   EXPECT_EQ(said(perms::group_all), "");
 }
 
+TEST(Folder, WarnsWhereItBelongsToAnotherUserAndIsOpenToAll) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may give a folder to another user";
+  using std::filesystem::perms;
+  const TemporaryFolder place;
+  constexpr ::uid_t kNobody = 65'534;
+  ASSERT_EQ(::chown(place.path().c_str(), kNobody, kNobody), 0);
+  std::filesystem::permissions(place.path(), perms::owner_all | perms::others_all | perms::sticky_bit);
+  testing::internal::CaptureStderr();
+  Folder{place.path()}.prepare();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "[rank0] warning: " + place.path().string() +
+                " belongs to another user, who may replace and remove its files, and all users may write to it: choose "
+                "a folder of your own\n");
+}
+
 TEST(Folder, DoesNotWarnOfThePermissionsOfWhatIsNoFolder) {
   testing::internal::CaptureStderr();
   EXPECT_THROW(Folder{"/dev/null"}.prepare(), Error);
