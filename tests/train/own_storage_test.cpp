@@ -38,14 +38,16 @@ class RankOfRun {
 
   at::Tensor values() const { return arena_.segments().front().master; }
 
-  std::optional<LoadedRun> load() { return SnapshotLoader{history_, 2, *group_, at::kCPU}.load({}, state(), 0); }
+  std::optional<LoadedRun> load(const Settings& settings = {}) {
+    return SnapshotLoader{history_, 2, *group_, at::kCPU}.load(settings, state(), 0);
+  }
 
   /// Saves a state in which all values equal `step`.
   void save(std::int64_t step, SnapshotWriting writing = SnapshotWriting::foreground, std::int64_t keep_last = 0) {
     SnapshotSaver saver{
         history_, {.writing = writing, .on_failure = on_failure, .keep_last = keep_last}, *group_, at::kCPU, on_saved};
     values().fill_(static_cast<double>(step));
-    saver.save({.step = step, .epoch = 1, .tokens = 100 * step}, state(), Copies::equal);
+    saver.save({.step = step, .epoch = 1, .settings = {{"width", "32"}}, .tokens = 100 * step}, state(), Copies::equal);
     values().fill_(-1);  // changes the values as training would while the snapshot is written
     saver.finish();
     left_of_first_ = history_->storage().list(Snapshots::folder_of(1)).size();
@@ -142,6 +144,17 @@ TEST_P(OwnStorage, GivesTheSnapshotBeforeOneThatItHasDamaged) {
   });
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("trying the one of step 3"));
   EXPECT_TRUE(storage_->objects.contains(Snapshots::folder_of(5) + Snapshots::kRejected));
+}
+
+TEST_P(OwnStorage, HoldsNoAttemptToLoadOnceAnyRankKnowsThatTheRunIsAnother) {
+  on_two_ranks([](RankOfRun& run) { run.save(3, GetParam()); });
+  const Settings others{{.path = "width", .value = "64", .resume = Resume::must_match}};
+  storage_->pause_to_remove = std::chrono::milliseconds{300};
+  on_two_ranks([&](RankOfRun& run) {
+    EXPECT_THAT(error_of([&] { run.load(others); }), HasSubstr("width: 32 in the snapshot, 64 now"));
+    EXPECT_FALSE(storage_->read_text(Snapshots::folder_of(3) + Snapshots::kAttempts, 100))
+        << "a launcher that ended rank 0 now would leave the attempt, rank " << (run.is_rank_zero() ? 0 : 1);
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -84,17 +85,20 @@ class SnapshotLoader {
 
   std::optional<LoadedRun> load_newest(const Settings& settings, const RunState& state, std::uint64_t seed) {
     const auto found = find_snapshots();
+    const auto check = [&](const Manifest& manifest) {
+      for (const auto& warning : compare_settings(settings, manifest))
+        if (group_->rank() == 0) log_.warn(warning);
+      check_state(state, manifest);
+    };
     std::vector<std::string> damages;
     std::vector<StoredRange> unreadable;  // by this rank
     for (std::size_t i = 0;; ++i) {
-      const auto candidate = read_candidate(found, i, unreadable);
+      const auto candidate = read_candidate(found, i, check, unreadable);
       if (!candidate) break;
       auto damage = candidate->damage;
       if (damage.empty()) {
         const auto manifest = parse_manifest(candidate->manifest);
-        for (const auto& warning : compare_settings(settings, manifest))
-          if (group_->rank() == 0) log_.warn(warning);
-        check_state(state, manifest);
+        if (group_->rank() != 0) check(manifest);
         const auto result = read_state(history_->storage(), manifest, state, *group_, device_, seed);
         if (result.unreadable) unreadable.push_back(*result.unreadable);
         if (result.text.empty()) return accept(state, manifest, found, unreadable);
@@ -134,10 +138,13 @@ class SnapshotLoader {
     return found;
   }
 
-  /// Rank 0 reads the manifest of `found[i]` and counts the attempt; all ranks return what it found, or none if there
-  /// is no such snapshot.
+  /// Rank 0 counts the attempt, reads the manifest of `found[i]` and calls `check` with it; all ranks return what it
+  /// found, or none if there is no such snapshot.
   /// Ranks   Collective.
+  /// Errors  those of rank 0, which has removed the count by then: a launcher may end rank 0 at once when it sees that
+  ///         another rank has failed.
   std::optional<Candidate> read_candidate(const std::vector<StoredSnapshot>& found, std::size_t i,
+                                          const std::function<void(const Manifest&)>& check,
                                           std::vector<StoredRange>& unreadable) {
     std::string text;  // empty if no snapshot is left
     std::string damage;
@@ -145,10 +152,17 @@ class SnapshotLoader {
       if (i == found.size()) return;
       text = " ";
       attempt_.begin(found[i], found);
-      const auto snapshot = history_->snapshots().read(found[i]);
-      damage = snapshot.damage;
-      if (snapshot.unreadable) unreadable.push_back(*snapshot.unreadable);
-      if (snapshot.manifest) text = print_manifest(*snapshot.manifest);
+      try {
+        const auto snapshot = history_->snapshots().read(found[i]);
+        damage = snapshot.damage;
+        if (snapshot.unreadable) unreadable.push_back(*snapshot.unreadable);
+        if (!snapshot.manifest) return;
+        check(*snapshot.manifest);
+        text = print_manifest(*snapshot.manifest);
+      } catch (...) {
+        attempt_.end();
+        throw;
+      }
     });
     text = broadcast_text(text, *group_);
     if (text.empty()) return std::nullopt;
