@@ -101,17 +101,18 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
   }
   const auto left = std::ranges::count(nodes, false, &NodeResult::is_lost);
   const bool has_loss = left < std::ssize(nodes);
-  auto cause = root_cause(exits, asked || !grows ? asked : std::optional{SIGTERM});
+  const auto first = root_cause(exits, asked || !grows ? asked : std::optional{SIGTERM});
   // Ranks whose peers are on a lost node, or stop before them, may end with any code.
-  if ((has_loss || (grows && !asked)) && cause && !explains_itself(exits[*cause])) cause.reset();
-  const auto failure = cause ? describe_failure(nodes, exits[*cause]) : std::string{};
+  const bool is_unclear = has_loss || (grows && !asked);
+  const Exit* cause = first && (!is_unclear || explains_itself(exits[*first])) ? &exits[*first] : nullptr;
+  const auto failure = cause ? describe_failure(nodes, *cause) : std::string{};
 
   RunEnd end{.code = cause || !has_loss ? exit_code(exits, asked) : static_cast<int>(Errc::peer),
              .asked = asked,
              .failure = failure,
              .first_failure = first_failure_,
              .restart = restart_};
-  if (cause) end.cause = exits[*cause].rank;
+  if (cause) end.cause = cause->rank;
   if (asked) {
     if (has_loss && !cause)
       end.failure = describe_loss(nodes) + "; " + signal_name(*asked) + " had asked the run to stop";
@@ -126,7 +127,7 @@ inline std::variant<Restart, RunEnd> RunRule::after(std::span<const NodeResult> 
   }
   if (cause) {
     if (restart_ >= max_restarts_) return end;
-    rule_.note(exits, *cause);
+    rule_.note(exits, *first);
     end.refusal = rule_.refusal();
     if (!end.refusal.empty()) return end;
     if (first_failure_.empty()) first_failure_ = failure;

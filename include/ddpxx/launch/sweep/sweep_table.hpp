@@ -152,7 +152,8 @@ inline std::string sweep_table(std::span<const SweepJob> jobs, std::span<const s
   for (const auto& row : rows) {
     const auto& status = statuses[row.job];
     std::string varied;
-    for (const auto& argument : jobs[row.job].varied) varied += (varied.empty() ? "" : " ") + harmless(argument);
+    for (const auto& argument : jobs[row.job].varied)
+      varied.append(varied.empty() ? "" : " ").append(harmless(argument));
     const auto seconds = [&] {
       return (std::ostringstream{} << std::fixed << std::setprecision(1) << status->seconds).str();
     };
