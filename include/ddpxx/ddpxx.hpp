@@ -66,6 +66,7 @@
 #include <ddpxx/snapshot/load_model.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
 #include <ddpxx/snapshot/snapshot.hpp>
+#include <ddpxx/snapshot/snapshot_choice.hpp>
 #include <ddpxx/train/run_folder.hpp>
 #include <ddpxx/train/trainer.hpp>
 #include <ddpxx/version.hpp>

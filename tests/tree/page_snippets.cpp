@@ -1,7 +1,8 @@
-// page_snippets.cpp — the code of docs/extending.md, docs/interop.md and docs/sweeps.md, which is compiled and not run.
+// page_snippets.cpp — the code of extending.md, interop.md, snapshots.md and sweeps.md in docs/, compiled and not run.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
@@ -40,6 +41,19 @@ void keep_checkpoints(std::int64_t epoch, torch::nn::Linear model, torch::optim:
   ddpxx::CheckpointFiles files{"my-bucket"};  // s3://my-bucket/checkpoints, in a program with ddpxx::s3
   files.save_checkpoint(epoch, *model, optimizer, "epoch_7.pt");
   const auto loaded = files.load_checkpoint("epoch_7.pt");  // loaded.epoch, loaded.model, loaded.optimizer
+}
+
+void load_best(torch::nn::Module& net) {
+  const auto choice = ddpxx::parse_snapshot_choice("runs/a:best");  // or "runs/a:300", or "runs/a" for the newest
+  const auto storage = ddpxx::open_storage(choice.place);
+  ddpxx::load_model(net, *storage, ddpxx::choose_snapshot(*storage, choice));
+}
+
+void read_weights() {
+  const auto snapshot = ddpxx::load_snapshot("runs/a");  // the newest that is whole, all tensors, one process
+  if (!snapshot) throw ddpxx::Error{ddpxx::Errc::storage, "runs/a has no snapshot"};
+  const auto weight = snapshot->tensors.at("model.transformer.wte.weight");  // and snapshot->run.step
+  const auto model = ddpxx::load_snapshot("runs/a", [](std::string_view name) { return name.starts_with("model."); });
 }
 
 void clip_weights(ddpxx::TrainStep<ddpxx::GPT>& step) {
