@@ -67,14 +67,15 @@ TEST(HeadOfRun, NamesTheGpuInALineOfItsOwn) {
 
 TEST(ClosingLine, SaysWhatWasReached) {
   EXPECT_EQ(closing_line({.step = 300, .last_step = 300, .steps = 300, .seconds = 65}),
-            "finished at step 300/300: 300 steps in 1m05s, nothing saved");
+            "finished at step 300/300: 300 steps in 1m05s; nothing saved");
   EXPECT_EQ(closing_line({.step = 120,
                           .last_step = 300,
-                          .steps = 1,
+                          .steps = 21,
                           .seconds = 2,
                           .best = Evaluated{.step = 100, .val_loss = 2.51},
                           .saved = "runs/a/step-00000120/"}),
-            "stopped at step 120/300: 1 step in 2s, best val_loss 2.5100 at step 100, saved in runs/a/step-00000120/");
+            "stopped at step 120/300: 21 steps in 2s, best val_loss of this start 2.5100 at step 100; last snapshot in "
+            "runs/a/step-00000120/");
 }
 
 TEST(Smoothed, IsTheMeanAtFirstAndForgetsLater) {
@@ -117,7 +118,7 @@ TEST(RunReport, TellsARunFromItsBeginToItsEnd) {
   report.show(SnapshotSaved{.step = 2, .path = "runs/train/step-00000002/"});
   report.end();
   EXPECT_EQ(screen.str().find(head_of_run(run)), 0U);
-  EXPECT_NE(screen.str().find("\nfinished at step 2/2: 2 steps in 0s, best val_loss 2.5000 at step 1, saved in "
+  EXPECT_NE(screen.str().find("\nfinished at step 2/2: 2 steps in 0s, best val_loss 2.5000 at step 1; last snapshot in "
                               "runs/train/step-00000002/\n"),
             std::string::npos)
       << screen.str();

@@ -224,7 +224,7 @@ TEST_F(Run, BeginsWithAHeadAndEndsWithWhatWasReached) {
             0u)
       << said.out;
   EXPECT_NE(said.out.find("\nfinished at step 3/3: 3 steps in 0s, best val_loss "), std::string::npos) << said.out;
-  EXPECT_TRUE(said.out.ends_with(" at step 3, saved in " + (folder / "save/step-00000003/").string() + "\n"))
+  EXPECT_TRUE(said.out.ends_with(" at step 3; last snapshot in " + (folder / "save/step-00000003/").string() + "\n"))
       << said.out;
 }
 

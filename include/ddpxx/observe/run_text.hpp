@@ -24,14 +24,15 @@ inline std::string head_of_run(const RunBegan& run) {
          (run.save_dir.empty() ? ", saves nothing" : ", snapshots in " + harmless(run.save_dir)) + '\n';
 }
 
-/// One line.
+/// One line. The best evaluation is that of this start, and need not be that of the last snapshot.
 inline std::string closing_line(const RunEnded& run) {
   const auto total = run.last_step > 0 ? '/' + std::to_string(run.last_step) : "";
   std::string text = (run.step < run.last_step ? "stopped at step " : "finished at step ") + std::to_string(run.step) +
                      total + ": " + counted(run.steps, "step") + " in " + short_duration(run.seconds);
   if (run.best)
-    text += ", best val_loss " + formatted("%.4f", run.best->val_loss) + " at step " + std::to_string(run.best->step);
-  return text + (run.saved.empty() ? ", nothing saved" : ", saved in " + harmless(run.saved));
+    text += std::string{", best val_loss"} + (run.steps < run.step ? " of this start " : " ") +
+            formatted("%.4f", run.best->val_loss) + " at step " + std::to_string(run.best->step);
+  return text + (run.saved.empty() ? "; nothing saved" : "; last snapshot in " + harmless(run.saved));
 }
 
 }  // namespace ddpxx
