@@ -365,6 +365,18 @@ TEST_F(Run, RefusesADatasetSmallerThanTheWorld) {
   EXPECT_NE(text.find("the training set has 2 samples for 3 ranks"), std::string::npos) << text;
 }
 
+TEST_F(Run, RefusesADatasetThatIsEmptyOrHasANegativeSize) {
+  const auto refusal = [&](std::int64_t samples) {
+    return error_of(Errc::data, [&] {
+      spawn_ranks(2, [&](Group& group) {
+        Train<DDP>{group, tiny_gpt(), std::make_shared<Tokens>(Tokens{samples}), config(1)};
+      });
+    });
+  };
+  EXPECT_THAT(refusal(0), testing::HasSubstr("the training set is empty: its size() returned 0"));
+  EXPECT_THAT(refusal(-1), testing::HasSubstr("the size() of the training set returned -1"));
+}
+
 TEST_F(Run, RefusesASnapshotOfAnotherModelAndListsTheDifferences) {
   const auto run = [&](const GPTConfig& model) {
     spawn_ranks(2, [&](Group& group) {

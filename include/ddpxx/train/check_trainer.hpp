@@ -61,12 +61,22 @@ inline void check_global_batch(const TrainingConfig& training, std::int64_t samp
                                   " of each rank: raise the batch size, or set cuda_graph=false"};
 }
 
+/// Checks the size of the training set.
+/// Errors  `data` where it has no samples, or a negative number of them.
+inline void check_dataset_size(std::int64_t samples) {
+  if (samples < 0)
+    throw Error{Errc::data, "the size() of the training set returned " + std::to_string(samples) +
+                                ": it must return the number of samples"};
+  if (samples == 0)
+    throw Error{Errc::data, "the training set is empty: its size() returned 0; check what the dataset has read"};
+}
+
 /// Checks that a trainer can work with what it is given, and that all ranks were given the same. `types` are the names
 /// of its optimizer, precision and strategy.
 /// Ranks   Collective; the first thing that a trainer sends, since a strategy may begin with collectives that another
 ///         one does not know.
 /// Errors  `config` for a part that is missing or on another device, and for a global batch that the ranks cannot
-///         compute; `peer` naming the settings that differ.
+///         compute; `data` for an empty training set; `peer` naming the settings that differ.
 template <class Config, class Model, class Dataset>
 void check_trainer(const Config& config, const Settings& types, const ConfigRecord& record,
                    const TrainerParts<Dataset>& parts, const Group& group, const Model* model, const Dataset* dataset) {
@@ -84,9 +94,10 @@ void check_trainer(const Config& config, const Settings& types, const ConfigReco
                                   ": there is no validation set to evaluate on: give the trainer one, or set " +
                                   config.training.settings_without_evaluations()};
   if (config.training.deterministic) DeterministicMode::check(group.device());
+  check_same_run(common_settings(config, types, record.settings, *dataset, parts.validation.get()), group);
+  check_dataset_size(dataset->size());
   check_global_batch(config.training, dataset->size(),
                      micro_batches(config.batch_size, config.training, group.size()).count);
-  check_same_run(common_settings(config, types, record.settings, *dataset, parts.validation.get()), group);
 }
 
 }  // namespace ddpxx
