@@ -268,6 +268,16 @@ TEST(SnapshotFile, OfAModelAloneComesBackUnderItsNames) {
   EXPECT_TRUE(back.contains("model.norm.weight")) << back.begin()->first;
 }
 
+TEST(ModelFile, OfAPlaceOfSnapshotsIsRefusedWithWhatItIs) {
+  const TemporaryFolder work;
+  save_snapshot(work / "run", {.run = {.step = 3}, .tensors = {{"model.norm.weight", at::ones({2})}}});
+  for (const char* folder : {"run", "run/", "run/step-00000003", "run/step-00000003/"})
+    EXPECT_THAT(error_of([&] { read_model_file(work / folder); }),
+                AllOf(HasSubstr("has snapshots of ddpxx"),
+                      HasSubstr("convert " + (work / "run").string() + " to=weights.safetensors`")))
+        << folder;
+}
+
 TEST_F(HuggingFace, RefusesFoldersAndIndexesThatLackSomething) {
   const TemporaryFolder work;
   EXPECT_THAT(error_of([&] { read_model_file(work.path()); }), HasSubstr("has no weights"));

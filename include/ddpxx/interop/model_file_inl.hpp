@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <ddpxx/core/each_entry.hpp>
 #include <ddpxx/core/error.hpp>
 #include <ddpxx/core/file.hpp>
 #include <ddpxx/core/inline.hpp>
@@ -21,6 +22,7 @@
 #include <ddpxx/interop/pt_file.hpp>
 #include <ddpxx/interop/state_dicts.hpp>
 #include <ddpxx/snapshot/safetensors.hpp>
+#include <ddpxx/snapshot/snapshots.hpp>
 
 namespace ddpxx {
 
@@ -57,6 +59,20 @@ inline NamedTensors read_indexed_files(const std::filesystem::path& index) {
   return tensors;
 }
 
+/// The place of a run's snapshots, if `folder` is one or is the folder of a step in it; none for other folders.
+inline std::optional<std::string> place_of_snapshots(const std::filesystem::path& folder) {
+  const auto is_of_step = [](const std::filesystem::path& path) {
+    std::error_code ignored;
+    return Snapshots::step_of(path.filename().string() + '/') &&
+           std::filesystem::is_regular_file(path / Snapshots::kManifest, ignored);
+  };
+  const auto whole = folder.has_filename() ? folder : folder.parent_path();  // without a slash at the end
+  if (is_of_step(whole)) return whole.has_parent_path() ? whole.parent_path().string() : ".";
+  bool has_one = false;
+  each_entry(whole, [&](const auto& entry) { has_one = has_one || is_of_step(entry.path()); });
+  return has_one ? std::optional{whole.string()} : std::nullopt;
+}
+
 }  // namespace detail
 
 DDPXX_INLINE Metadata snapshot_metadata() {
@@ -88,10 +104,18 @@ DDPXX_INLINE TrainingCheckpoint read_checkpoint_file(const std::filesystem::path
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     const auto file = find_model_file(path);
-    if (!file)
+    if (!file) {
+      if (const auto place = detail::place_of_snapshots(path))
+        throw Error{
+            Errc::storage,
+            "the folder " + path.string() +
+                " has snapshots of ddpxx, which are no file of weights: load_model() reads one into a model, and "
+                "`ddpxx snapshot convert " +
+                *place + " to=weights.safetensors` makes a file of the newest"};
       throw Error{Errc::storage, "the folder " + path.string() +
                                      " has no weights: neither model.safetensors nor pytorch_model.bin, nor an index "
                                      "such as model.safetensors.index.json"};
+    }
     return read_checkpoint_file(*file);
   }
   const auto model_alone = [](NamedTensors model) {
