@@ -489,19 +489,24 @@ TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTheAgent) {
   expect_to_meet_anew(agent.address(), AgentStore::options());
 }
 
-TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTorchrun) {
-  detail::disable_flight_recorder();
+/// A store as torchrun's agent serves it, which serves as long as the object lives.
+c10::intrusive_ptr<c10d::TCPStore> store_of_torchrun() {
   const auto [listener, port] = loopback_listener();
   c10d::TCPStoreOptions tcp;
   tcp.port = port;
   tcp.isServer = true;
   tcp.waitWorkers = false;
   tcp.masterListenFd = listener;
-  const c10d::TCPStore agent{"127.0.0.1", tcp};
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", tcp);
+}
+
+TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTorchrun) {
+  detail::disable_flight_recorder();
+  const auto agent = store_of_torchrun();
   ConnectOptions options;
   options.store_host = StoreHost::torchrun;
   options.join_timeout = milliseconds{60'000};
-  const auto at = "tcp://127.0.0.1:" + std::to_string(port);
+  const auto at = "tcp://127.0.0.1:" + std::to_string(agent->getPort());
   expect_to_meet_anew(at, options);
   expect_to_meet_anew(at, options, /*counted_once=*/true);
   const auto text = error_of([&] {
@@ -513,16 +518,11 @@ TEST(Connect, ARestartedGroupMeetsAgainInTheStoreOfTorchrun) {
 
 TEST(Connect, SaysThatTheStoreOfTorchrunHasEnded) {
   detail::disable_flight_recorder();
-  const auto [listener, port] = loopback_listener();
-  c10d::TCPStoreOptions tcp;
-  tcp.port = port;
-  tcp.isServer = true;
-  tcp.waitWorkers = false;
-  tcp.masterListenFd = listener;
-  auto agent = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", tcp);
+  auto agent = store_of_torchrun();
+  const auto at = "tcp://127.0.0.1:" + std::to_string(agent->getPort());
   const auto keys = agent->getNumKeys();
   std::string text;
-  std::thread rank{[&, at = "tcp://127.0.0.1:" + std::to_string(port)] {
+  std::thread rank{[&] {
     ConnectOptions options;
     options.store_host = StoreHost::torchrun;
     text = error_of([&] { connect(at, rank_info(0, 2), options); });
@@ -530,7 +530,7 @@ TEST(Connect, SaysThatTheStoreOfTorchrunHasEnded) {
   while (agent->getNumKeys() == keys) std::this_thread::sleep_for(milliseconds{1});
   agent.reset();
   rank.join();
-  EXPECT_EQ(text.find("the ranks did not all come to tcp://127.0.0.1:" + std::to_string(port) +
+  EXPECT_EQ(text.find("the ranks did not all come to " + at +
                       ": the launcher, which serves the store, has ended or does not answer; see its output on the "
                       "host of MASTER_ADDR"),
             0U)

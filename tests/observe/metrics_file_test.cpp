@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -452,45 +453,51 @@ TEST(MetricsFile, TreatsAFileThatTookItsPlaceBeforeTheRunBeganAsThatOfAnEarlierR
   EXPECT_EQ(steps_of(folder / "m.1.jsonl"), (Steps{1, 2, 3, 4, 5}));
 }
 
-TEST(MetricsFile, LeavesAFileOfAnotherKindThatTookItsPlaceAsItIs) {
-  const TemporaryFolder folder;
-  const auto path = folder / "m.jsonl";
+/// Writes three rows, and calls `replace()` behind the first. Returns the warnings.
+template <class Replace>
+std::string warnings_where_replaced(const std::filesystem::path& path, const Replace& replace) {
   std::ostringstream warnings;
   MetricsFile metrics{path, Log{0, warnings}};
   write_steps(metrics, 1, 1);
-  std::filesystem::rename(folder.file("notes", "notes\n"), path);
+  replace();
   write_steps(metrics, 2, 3);
+  return warnings.str();
+}
+
+TEST(MetricsFile, LeavesAFileOfAnotherKindThatTookItsPlaceAsItIs) {
+  const TemporaryFolder folder;
+  const auto path = folder / "m.jsonl";
+  const auto warnings =
+      warnings_where_replaced(path, [&] { std::filesystem::rename(folder.file("notes", "notes\n"), path); });
   EXPECT_EQ(lines_of(path), std::vector<std::string>{"notes"});
-  EXPECT_NE(warnings.str().find("is not a metrics file and is left as it is"), std::string::npos) << warnings.str();
+  EXPECT_NE(warnings.find("is not a metrics file and is left as it is"), std::string::npos) << warnings;
 }
 
 TEST(MetricsFile, LosesTheRowsWhereAFolderTookItsPlace) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";
-  std::ostringstream warnings;
-  MetricsFile metrics{path, Log{0, warnings}};
-  write_steps(metrics, 1, 1);
-  std::filesystem::remove(path);
-  std::filesystem::create_directory(path);
-  write_steps(metrics, 2, 3);
-  EXPECT_EQ(warnings.str(), "[rank0] warning: " + path.string() +
-                                " was removed or replaced while the run goes on; the rows are lost: cannot open " +
-                                path.string() + ": Is a directory (errno 21)\n");
+  const auto warnings = warnings_where_replaced(path, [&] {
+    std::filesystem::remove(path);
+    std::filesystem::create_directory(path);
+  });
+  EXPECT_EQ(warnings, "[rank0] warning: " + path.string() +
+                          " was removed or replaced while the run goes on; the rows are lost: cannot open " +
+                          path.string() + ": Is a directory (errno 21)\n");
 }
 
 TEST(MetricsFile, WritesNothingToAFifoThatTookItsPlaceAndDoesNotWaitForIt) {
   const TemporaryFolder folder;
   const auto path = folder / "m.jsonl";
-  std::ostringstream warnings;
-  MetricsFile metrics{path, Log{0, warnings}};
-  write_steps(metrics, 1, 1);
-  std::filesystem::remove(path);
-  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  const Descriptor reader{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-  write_steps(metrics, 2, 3);
+  std::optional<Descriptor> reader;
+  const auto warnings = warnings_where_replaced(path, [&] {
+    std::filesystem::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    reader.emplace(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  });
+  ASSERT_TRUE(reader);
   char first = 0;
-  EXPECT_LT(::read(reader.get(), &first, 1), 1) << "a row was written to the FIFO";
-  EXPECT_NE(warnings.str().find("is not a regular file"), std::string::npos) << warnings.str();
+  EXPECT_LT(::read(reader->get(), &first, 1), 1) << "a row was written to the FIFO";
+  EXPECT_NE(warnings.find("is not a regular file"), std::string::npos) << warnings;
 }
 
 TEST(MetricsFile, IsRefusedToASecondRunUntilTheFirstOneEnds) {

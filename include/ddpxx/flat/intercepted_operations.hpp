@@ -5,14 +5,32 @@
 #include <memory>
 #include <utility>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace ddpxx {
+
+namespace detail {
+
+/// Calls `visit` for each defined tensor in an argument or a result of an operation, also in lists.
+void for_each_tensor(const c10::IValue& value, const auto& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector())
+      if (tensor.defined()) visit(tensor);
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
+  }
+}
+
+}  // namespace detail
 
 /// While the object lives, each operation that this thread calls is handed over in place of its kernel, when autograd
 /// has recorded it: those of a backward pass too, which autograd calls in a thread of its own on a GPU. Operations

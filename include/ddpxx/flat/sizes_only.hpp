@@ -56,18 +56,6 @@ class SizesOnlyCall {
  private:
   std::ptrdiff_t num_arguments() const { return std::ssize(op_->schema().arguments()); }
 
-  /// Calls `visit` for each defined tensor in `value`, also in lists.
-  static void for_each_tensor(const c10::IValue& value, const auto& visit) {
-    if (value.isTensor()) {
-      if (value.toTensor().defined()) visit(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector())
-        if (tensor.defined()) visit(tensor);
-    } else if (value.isList()) {
-      for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
-    }
-  }
-
   /// Whether floating-point or complex numbers go into the operation, all of them on the CPU. Whole numbers are
   /// computed, since they are often indices.
   bool takes_numbers() const {

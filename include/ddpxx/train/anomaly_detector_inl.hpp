@@ -36,18 +36,9 @@ namespace ddpxx {
 
 namespace detail {
 
-/// Adds the tensors of `value`, which may be a list of them.
-inline void add_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) tensors.push_back(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) add_tensors(element, tensors);
-  }
-}
-
 inline std::vector<at::Tensor> tensors_of(std::span<const c10::IValue> values) {
   std::vector<at::Tensor> tensors;
-  for (const auto& value : values) add_tensors(value, tensors);
+  for (const auto& value : values) for_each_tensor(value, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
   return tensors;
 }
 
