@@ -252,7 +252,8 @@ class Trainer {
 
   /// One optimizer step on the next batches of the dataset. After an exception in the model's forward or backward pass
   /// the place in the dataset stays, and the next call tries the same batches again, with new random numbers; running
-  /// statistics may count them twice. To leave a batch out, step on others with step(batches).
+  /// statistics may count them twice. A sample that always fails is left out by the dataset: its batch() makes a batch
+  /// of the other samples, with their num_tokens. step(batches) does not move on in the dataset.
   void step() {
     evaluations_.expect_none("step()", "call it in the training loop");
     profiled([this] {
