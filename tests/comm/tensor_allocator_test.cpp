@@ -71,14 +71,17 @@ class TensorAllocatorTest : public testing::Test {
 };
 
 TEST_F(TensorAllocatorTest, UsesFreedMemoryForTensorsOfTheSameSize) {
-  EXPECT_EQ(in_a_process([] {
+  // The small objects of the second step take about 200 kB. Where the heap has no holes for them, they take the memory
+  // of a tensor of 1 MB, and the heap grows by that. With LibTorch's allocator it grows by more than 40 MB.
+  constexpr int kMaxGrowth = 2;
+  EXPECT_LE(in_a_process([] {
               // As by keep_freed_blocks(): freed memory stays in the heap, also at its end.
               ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
               ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
               use_tensor_allocator();
               return growth_of_a_second_step();
             }),
-            0);
+            kMaxGrowth);
 }
 
 TEST_F(TensorAllocatorTest, AlignsTensorsOfAllSizes) {
